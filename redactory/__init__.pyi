@@ -68,10 +68,10 @@ from .pipelines.operations.erase import purge as purge
 from .pipelines.operations.export import export as export
 from .pipelines.operations.gate import approve_release as approve_release
 from .pipelines.operations.gate import reject_release as reject_release
+from .pipelines.operations.gate import show_release as show_release
 from .pipelines.operations.nightly import nightly as nightly
 from .pipelines.operations.quarantine import quarantine_export as quarantine_export
 from .pipelines.operations.quarantine import quarantine_list as quarantine_list
-from .pipelines.operations.release_summary import show_release as show_release
 from .pipelines.operations.verify import verify as verify
 
 __version__: str

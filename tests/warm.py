@@ -129,7 +129,7 @@ def _import_everything() -> None:
         getattr(redactory, name)
     settings = DetectSettings()
     list(examples.load_detector(settings.model_dump_json(), *compute_policy_hashes(settings).values()).detect([_TEXT]))
-    templates = model_report._create_environment()
+    templates = model_report._create_environment("redactory.evaluation")
     for name in templates.list_templates(["j2"]):
         templates.get_template(name)
     # the tree of commands, which a process makes once

@@ -22,7 +22,6 @@ from redactory.pipelines.modeling.ldp import (
     load_encoder,
     make_training_messages,
     open_user_budgets,
-    require_same_encoder,
 )
 from redactory.training.ldp.accounting import HiddenSampling, confirm_message_epsilon
 from redactory.training.ldp.message import Message
@@ -64,8 +63,7 @@ class User:
         # a seed that the service names would let it subtract the noise
         self._settings = settings.model_copy(update={"seed": None, "budget": None})
         self._trained = facts.get("trained") is True
-        self._source = load_encoder(encoder, settings, declared_public)
-        require_same_encoder(str(facts.get("encoder")), self._source)
+        self._source = load_encoder(encoder, settings, declared_public, str(facts.get("encoder")))
         spent = self._source.spendings
 
         def cost(own: LdpSettings, what: str) -> dict[str, Any]:

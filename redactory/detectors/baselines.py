@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redactory.detectors.detector import Detection, Detector, read_each
 from redactory.detectors.engine import EngineOutput, Span
 from redactory.detectors.engine_registry import identify_engines
-from redactory.detectors.external import list_file_options, list_installed_engines, suppress_output
+from redactory.detectors.external import list_installed_engines, load_engine_class, suppress_output
 from redactory.detectors.patterns import VERSIONED_PACKAGES
 from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
@@ -48,7 +48,7 @@ def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
             raise ConfigurationError(f"{name} needs its model, as {name}:FOLDER")
         sections[name] = {MODEL_SETTINGS[name]: model or find_pipeline(language)}
     elif name in list_installed_engines():
-        option = next(iter(list_file_options(name)), None) if model else None
+        option = next(iter(getattr(load_engine_class(name), "files", ())), None) if model else None
         if model and option is None:
             raise ConfigurationError(f"'{name}' does not take a file or folder")
         sections = {"engines": {name: {option: model} if option else {}}}

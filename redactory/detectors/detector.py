@@ -11,7 +11,7 @@ from typing import Protocol
 from redactory.detectors.code import filter_code_output
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, EngineOutput, Span, merge_outputs
 from redactory.detectors.engine_registry import load_engines
-from redactory.detectors.policy import build_policies
+from redactory.detectors.policy import LIST_DETECTOR, PATTERN_DETECTOR, build_policies
 from redactory.detectors.settings import KNOWN_LABELS, DetectSettings, get_kind, get_kinds
 from redactory.detectors.visible_text import render_visible
 
@@ -21,6 +21,7 @@ MAX_BATCH_CHARS = 2 * WINDOW_CHARS
 """Maximum code points that an engine sees at once: a model needs 12 KB for each."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 _PLACEHOLDER = re.compile(
     f"<(?:MASK|(?:{'|'.join(sorted(KNOWN_LABELS | get_kinds(KNOWN_LABELS)))})(?:_(?:\\d{{1,4}}|[a-z2-7]{{16}}))?)>"
 )
@@ -192,4 +193,22 @@ def _validate_output(output: EngineOutput, text: str) -> EngineOutput:
     if not all(0 <= start < end <= len(text) for start, end, _ in spans + tokens):
         return EngineOutput(failure=MISALIGNED)
     # a comparison with NaN is always false and would let the token pass
-    return output if all(math.isfinite(x) for _, _, x in spans + tokens) else EngineOutput(failure=ENGINE_ERROR)
+    if not all(math.isfinite(x) for _, _, x in spans + tokens):
+        return EngineOutput(failure=ENGINE_ERROR)
+    if _BLANK_LINE.search(text) is None:
+        return output
+    return replace(output, spans=tuple(part for span in output.spans for part in _cut_at_blank_lines(text, span)))
+
+
+def _cut_at_blank_lines(text: str, span: Span) -> Iterator[Span]:
+    """Cut the span of a model at blank lines: nobody's name goes on in the next paragraph."""
+    # listed terms and forms may go on after a blank line
+    is_form = span.detector in (LIST_DETECTOR, PATTERN_DETECTOR)
+    start = span.start
+    for gap in () if is_form else _BLANK_LINE.finditer(text, span.start, span.end):
+        # a comma before the blank line ends a greeting
+        if visible := text[start : gap.start()].rstrip(" \t\r,"):
+            yield span._replace(start=start, end=start + len(visible))
+        start = gap.end()
+    if start < span.end:
+        yield span._replace(start=start)

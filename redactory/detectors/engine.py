@@ -69,6 +69,25 @@ class Capability(NamedTuple):
     scope: Literal["tokens", "names", "forms"] = "tokens"
 
 
+@dataclass(frozen=True, slots=True)
+class MappedText:
+    """A folded or rendered text; ``origins[i]`` is the source code point of its i-th one, then the source length."""
+
+    text: str
+    origins: Sequence[int]
+
+    def get_source_range(self, start: int, end: int) -> tuple[int, int]:
+        """Return the source code points [start, end) of a non-empty range of the text.
+
+        A source letter that the range covers in part ("s" of "ß") is included whole, and so are following marks and
+        invisible characters, which fold to nothing.
+        """
+        last = self.origins[end - 1]
+        while self.origins[end] == last:
+            end += 1
+        return self.origins[start], self.origins[end]
+
+
 def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the offsets of ``text[start:end]`` without white space at its ends."""
     body = text[start:end]

@@ -159,11 +159,6 @@ def list_installed_engines() -> list[str]:
     return sorted({entry.name for entry in _list_entry_points(tuple(sys.path))} - DetectSettings.model_fields.keys())
 
 
-def list_file_options(name: str) -> tuple[str, ...]:
-    """List the options of an engine that name files or folders; create nothing."""
-    return tuple(getattr(load_engine_class(name), "files", ()))
-
-
 def load_engine_class(name: str) -> type[Any]:
     """Load the class of an engine; ``ConfigurationError`` for one of another package that cannot be loaded."""
     entry = find_entry_point(name)

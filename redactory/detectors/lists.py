@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import ahocorasick
 import regex
 
-from redactory.detectors.engine import TIMEOUT, Capability, EngineOutput, Span
+from redactory.detectors.engine import TIMEOUT, Capability, EngineOutput, MappedText, Span
 from redactory.detectors.settings import ListSettings, TermList, WordList
 from redactory.foundation.canonical import get_package_version, json_sha256
 from redactory.foundation.errors import ConfigurationError
@@ -41,29 +41,10 @@ _INVISIBLE_MARKS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u316
 _NEEDS_FOLDING = re.compile("[^!-~]{2,}|[^ -_a-~]")
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedText:
-    """A folded text; ``origins[i]`` is the source code point of its i-th one, followed by the source length."""
-
-    text: str
-    origins: Sequence[int]
-
-    def get_source_range(self, start: int, end: int) -> tuple[int, int]:
-        """Return the source code points [start, end) of a non-empty range of the folded text.
-
-        A source letter that the range covers in part ("s" of "ß") is included whole, and so are following marks and
-        invisible characters, which fold to nothing.
-        """
-        last = self.origins[end - 1]
-        while self.origins[end] == last:
-            end += 1
-        return self.origins[start], self.origins[end]
-
-
-def fold_text(text: str) -> FoldedText:
+def fold_text(text: str) -> MappedText:
     """Fold ``text`` letter by letter; each letter folds independently of the others."""
     if _NEEDS_FOLDING.search(text) is None:
-        return FoldedText(text.lower(), range(len(text) + 1))
+        return MappedText(text.lower(), range(len(text) + 1))
     letters, origins, spaced = list[str](), array("q"), False
     for position, letter in enumerate(text):
         for part in _FOLD_TABLE[letter]:
@@ -72,7 +53,7 @@ def fold_text(text: str) -> FoldedText:
                 origins.append(position)
             spaced = part == " "
     origins.append(len(text))
-    return FoldedText("".join(letters), origins)
+    return MappedText("".join(letters), origins)
 
 
 def fold_term(term: str) -> str:
@@ -206,6 +187,10 @@ def _compile_expression(text: str, location: str = "") -> regex.Pattern[str]:
     except regex.error as error:
         raise ConfigurationError(
             f"{location}: invalid regular expression at character {(error.pos or 0) + 1} after '{EXPRESSION_MARK}'"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(
+            f"{location}: this regular expression has too many nested parentheses; use fewer"
         ) from None
     if expression.search("") is not None:
         raise ConfigurationError(f"{location}: this regular expression matches an empty text; make it match something")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import regex
 
 from redactory.detectors.engine import TIMEOUT, Capability, EngineOutput, Span
-from redactory.detectors.phones import find_phone_numbers
 from redactory.detectors.recognizers import (
     create_recognizers,
     list_custom_labels,
@@ -70,7 +69,6 @@ class RecognizerRunner:
         is_linear: bool = False,
     ) -> None:
         from presidio_analyzer import PatternRecognizer, pattern_recognizer
-        from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
         self.recognizer, self.trigger = recognizer, trigger
         self.context = tuple(word.lower() for word in recognizer.context or ())
@@ -78,7 +76,6 @@ class RecognizerRunner:
         self._score_thresholds: dict[str, float] = dict(recognizer.score_thresholds)
         self._timeout_module: Any = None if is_linear else pattern_recognizer
         self.patterns: list[tuple[Trigger, tuple[str, int], float]] | None = None
-        self._is_phone_recognizer = type(recognizer).analyze is PhoneRecognizer.analyze
         if type(recognizer).analyze is PatternRecognizer.analyze:
             self.patterns = [
                 (
@@ -94,13 +91,8 @@ class RecognizerRunner:
         if self.patterns is not None:
             spans = list(self._match_patterns(traits, self.patterns))
             return drop_contained_spans(spans) if len(spans) > 1 else spans
-        recognizer = self.recognizer
-        if self._is_phone_recognizer:
-            places = find_phone_numbers(traits.text, recognizer.supported_regions, recognizer.leniency)
-            label = recognizer.supported_entities[0]
-            return drop_contained_spans(Span(*place, label, recognizer.SCORE, DETECTOR) for place in places)
         with detect_timeouts():
-            results = recognizer.analyze(traits.text, recognizer.supported_entities) or ()
+            results = self.recognizer.analyze(traits.text, self.recognizer.supported_entities) or ()
         return [Span(r.start, r.end, r.entity_type, r.score, DETECTOR) for r in results]
 
     def _match_patterns(

@@ -122,18 +122,19 @@ class StrictPolicy:
         """Add ranges that certainly are of a public kind to the allowed ranges.
 
         Not if the range overlaps a span with any other label, at any score, or if an engine doubts that one of its
-        tokens is public or outside every entity.
+        tokens is public or outside every entity; nor if it overlaps such a range, since half of it would be masked.
         """
         doubts: list[Span | NonEntityScore] = [span for span in output.spans if get_kind(span.label) not in kinds]
         doubts += [token for token in output.non_entity_scores if token.probability < _MIN_PUBLIC_PROBABILITY]
-        places = tuple(
-            (span.start, span.end)
+        public = [
+            span
             for span in output.spans
-            if get_kind(span.label) in kinds
-            and span.detector != LIST_DETECTOR
-            and self.reaches_min_score(span)
-            and not any(doubt.start < span.end and span.start < doubt.end for doubt in doubts)
-        )
+            if get_kind(span.label) in kinds and span.detector != LIST_DETECTOR and self.reaches_min_score(span)
+        ]
+        while doubts:
+            doubts = [s for s in public if any(doubt.start < s.end and s.start < doubt.end for doubt in doubts)]
+            public = [span for span in public if span not in doubts]
+        places = tuple((span.start, span.end) for span in public)
         return replace(output, allowed_ranges=(*output.allowed_ranges, *places)) if places else output
 
 

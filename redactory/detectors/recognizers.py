@@ -22,7 +22,6 @@ import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from redactory.detectors.check_digits import make_rejector
-from redactory.detectors.phones import list_extra_regions
 from redactory.detectors.rules import load_common_words
 from redactory.detectors.settings import AUTO, DEFAULT_PRESIDIO_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import hide_unused_packages, import_lean_spacy
@@ -218,6 +217,23 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 }
 """Presidio's recognizers that a language enables; others of these countries also match ordinary text."""
 
+_REGIONS_BY_LANGUAGE = {
+    "de": ("AT", "CH"),
+    "es": ("ES", "MX", "AR", "CO", "CL", "PE"),
+    "fr": ("BE", "CH", "LU"),
+    "it": ("IT", "CH"),
+    "pt": ("PT",),
+    "nl": ("NL", "BE"),
+}
+"""Regions of telephone numbers that a language adds to Presidio's."""
+
+
+def list_extra_regions(language: str) -> tuple[str, ...]:
+    """List the regions that a language adds to the default ones; ``auto`` adds all."""
+    if language == AUTO:
+        return tuple(dict.fromkeys(region for regions in _REGIONS_BY_LANGUAGE.values() for region in regions))
+    return _REGIONS_BY_LANGUAGE.get(language.partition("-")[0], ())
+
 
 @functools.cache
 def list_recognized_languages() -> frozenset[str]:
@@ -238,12 +254,6 @@ REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {
     "UsLicenseRecognizer": lambda value: len(value) < 6,
 }
 """False matches of Presidio's recognizers, by class name: too short to be real."""
-
-
-def _combine_rejectors(
-    rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]
-) -> Callable[[str], bool]:
-    return lambda value: rejects(value) or bool(is_invalid(value))
 
 
 def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str, ...]:
@@ -277,8 +287,9 @@ def create_predefined_recognizers(names: Iterable[str], language: str) -> list[E
             raise ConfigurationError(
                 f"detect.patterns.recognizers: '{name}' cannot be created ({_describe_error(error)})"
             ) from None
-        if name in REJECTED_MATCHES:
-            instance.invalidate_result = _combine_rejectors(REJECTED_MATCHES[name], instance.invalidate_result)
+        if rejects := REJECTED_MATCHES.get(name):
+            is_invalid = instance.invalidate_result
+            instance.invalidate_result = lambda value, r=rejects, i=is_invalid: r(value) or bool(i(value))
         made.append(instance)
     return made
 
@@ -312,7 +323,7 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
         try:
             # Presidio's own check; its dialect is that of the regex package, not of re
             patterns.append(Pattern(f"{settings.name} {number}", expression, score))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
@@ -431,6 +442,8 @@ class _Pattern(Settings):
             regex.compile(value)
         except regex.error as error:
             raise ValueError(f"invalid regular expression at character {(error.pos or 0) + 1}") from None
+        except RecursionError:
+            raise ValueError("this regular expression has too many nested parentheses; use fewer") from None
         return value
 
 

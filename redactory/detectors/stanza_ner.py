@@ -50,60 +50,6 @@ def compute_marginals(emissions: torch.Tensor, transitions: torch.Tensor) -> tor
     return marginals
 
 
-class StanzaTagger:
-    """Stanza's processor; takes the words of one sequence, returns tags and P(non-entity).
-
-    The marginals need the weights that its network returns to the decoder.
-    """
-
-    def __init__(self, settings: StanzaSettings, language: str) -> None:
-        self._processor = _load_processor(settings, language)
-        trainer = self._processor.trainers[0]
-        self._column = int(trainer.args.get("predict_tagset") or 0)
-        tags = trainer.vocab["tag"].items(self._column)
-        if "O" not in tags:
-            raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
-        self._outside_column, self._kinds = tags.index("O"), [_parse_entity_kind(tag) for tag in tags]
-        self._public_columns: dict[str, list[int]] = {}
-        self._outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        trainer.model.register_forward_hook(self._capture_output)
-
-    def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
-        public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and get_kind(kind) in kinds]
-        self._public_columns = {
-            kind: [n for n, tag_kind in enumerate(self._kinds) if tag_kind == kind] for kind in public
-        }
-
-    def tag_words(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
-        """Return the most probable tags as decoded by Stanza, and P(non-entity) and P(public) of each word.
-
-        Tags of public kinds become O; P(public) comes with the most probable public kind.
-        """
-        from stanza.models.common.doc import Document
-
-        self._outputs.clear()
-        sentence = [{"id": number, "text": word} for number, word in enumerate(words, 1)]
-        tags = [token.ner for token in self._processor.process(Document([sentence])).sentences[0].tokens]
-        # Stanza silently drops sequences that are too long for an underlying transformer
-        [(emissions, transitions)] = self._outputs
-        probability = compute_marginals(emissions, transitions).numpy()
-        if not len(tags) == len(probability) == len(words):
-            raise ValueError("expected one tag per word")
-        non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
-        if self._public_columns:
-            tags = ["O" if _parse_entity_kind(tag) in self._public_columns else tag for tag in tags]
-            by_kind = np.stack([probability[:, columns].sum(axis=1) for columns in self._public_columns.values()])
-            non_entity = np.minimum(non_entity + by_kind.sum(axis=0), 1.0)
-            likeliest = (list(self._public_columns)[best] for best in by_kind.argmax(axis=0))
-            public = list(zip(by_kind.sum(axis=0).tolist(), likeliest, strict=True))
-        return tags, non_entity.tolist(), public
-
-    def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
-        _, logits, transitions = output
-        self._outputs.append((logits[self._column][0].cpu(), transitions[self._column].cpu()))
-
-
 def _load_processor(settings: StanzaSettings, language: str) -> Any:
     """Load Stanza's processor with the model; download nothing."""
     package = _choose_package(settings, language)
@@ -187,13 +133,26 @@ class StanzaEngine:
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
         self._tokenizer = _make_tokenizer(language)
-        self._tagger = StanzaTagger(settings, language)
+        self._processor = _load_processor(settings, language)
+        trainer = self._processor.trainers[0]
+        self._column = int(trainer.args.get("predict_tagset") or 0)
+        tags = trainer.vocab["tag"].items(self._column)
+        if "O" not in tags:
+            raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
+        self._outside_column, self._kinds = tags.index("O"), [_parse_entity_kind(tag) for tag in tags]
+        self._public_columns: dict[str, list[int]] = {}
+        # the marginals need the weights that the network returns to the decoder
+        self._outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        trainer.model.register_forward_hook(self._capture_output)
         if self.read([_PROBE_TEXT])[0].failure:
             raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count words of ``kinds`` as non-entity tokens."""
-        self._tagger.treat_as_public(kinds)
+        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
+        public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and get_kind(kind) in kinds]
+        self._public_columns = {
+            kind: [n for n, tag_kind in enumerate(self._kinds) if tag_kind == kind] for kind in public
+        }
 
     @classmethod
     def collect_fingerprint(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
@@ -221,7 +180,7 @@ class StanzaEngine:
             spans: list[Span] = []
             plain: list[NonEntityScore] = []
             for line in lines:
-                tags, outside, public = self._tagger.tag_words([word.text for word in line])
+                tags, outside, public = self._tag_words([word.text for word in line])
                 spans += _iter_spans(line, tags, outside)
                 line_scores = [NonEntityScore(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
                 spans += find_public_spans(
@@ -235,14 +194,41 @@ class StanzaEngine:
 
     def _iter_lines(self, text: str) -> Iterator[list[StanzaToken]]:
         for line in _LINE_PATTERN.finditer(text):
-            words = [word for run in _RUN_PATTERN.finditer(text, *line.span()) for word in self._tokenize_run(run)]
+            words = [
+                StanzaToken(run.start() + token.idx, run.start() + token.idx + len(token), token.text)
+                for run in _RUN_PATTERN.finditer(text, *line.span())
+                for token in self._tokenizer.make_doc(run.group())
+            ]
             if words:
                 yield words
 
-    def _tokenize_run(self, run: re.Match[str]) -> Iterator[StanzaToken]:
-        for token in self._tokenizer.make_doc(run.group()):
-            start = run.start() + token.idx
-            yield StanzaToken(start, start + len(token), token.text)
+    def _tag_words(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
+        """Return the most probable tags as decoded by Stanza, and P(non-entity) and P(public) of each word.
+
+        Tags of public kinds become O; P(public) comes with the most probable public kind.
+        """
+        from stanza.models.common.doc import Document
+
+        self._outputs.clear()
+        sentence = [{"id": number, "text": word} for number, word in enumerate(words, 1)]
+        tags = [token.ner for token in self._processor.process(Document([sentence])).sentences[0].tokens]
+        # Stanza silently drops sequences that are too long for an underlying transformer
+        [(emissions, transitions)] = self._outputs
+        probability = compute_marginals(emissions, transitions).numpy()
+        if not len(tags) == len(probability) == len(words):
+            raise ValueError("expected one tag per word")
+        non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
+        if self._public_columns:
+            tags = ["O" if _parse_entity_kind(tag) in self._public_columns else tag for tag in tags]
+            by_kind = np.stack([probability[:, columns].sum(axis=1) for columns in self._public_columns.values()])
+            non_entity = np.minimum(non_entity + by_kind.sum(axis=0), 1.0)
+            likeliest = (list(self._public_columns)[best] for best in by_kind.argmax(axis=0))
+            public = list(zip(by_kind.sum(axis=0).tolist(), likeliest, strict=True))
+        return tags, non_entity.tolist(), public
+
+    def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
+        _, logits, transitions = output
+        self._outputs.append((logits[self._column][0].cpu(), transitions[self._column].cpu()))
 
 
 def is_aligned(text: str, words: Sequence[StanzaToken]) -> bool:

@@ -37,6 +37,8 @@ MAX_WINDOW_TOKENS = 512
 SHARED_TOKENS = 64
 """Tokens that neighbouring windows share, if the window is long enough."""
 
+NAME = "transformers"
+_ENTITY_THRESHOLD = 0.5
 OUTSIDE_LABEL = "O"
 """The model's label for tokens outside every entity."""
 _FIRST_POSITION = 2
@@ -56,66 +58,6 @@ class WordPiece(NamedTuple):
     kind: str
     public: float = 0.0
     public_kind: str = ""
-
-
-class TokenClassifier:
-    """A model and its fast tokenizer; ``ConfigurationError`` if the folder lacks either."""
-
-    def __init__(self, settings: TransformersSettings) -> None:
-        self._tokenizer, self._model = _load_model(settings)
-        self._device = settings.device
-        self.window, self._stride = _compute_window_size(self._tokenizer, self._model.config)
-        self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(self._model.config.id2label)
-        self._public_kinds: list[int] = []
-
-    def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
-        self._public_kinds = [number for number, label in enumerate(self._kinds) if get_kind(label) in kinds]
-
-    def read_pieces(self, text: str) -> list[WordPiece]:
-        """Return the pieces of ``text`` in order, without surrounding white space, each range once.
-
-        If several pieces share a range (two windows, for example), the smaller P(non-entity) counts. Windows run one at
-        a time and unpadded, because the last bits of a float product depend on the batch's shape.
-        """
-        encoded = self._tokenizer(
-            text,
-            truncation=True,
-            max_length=self.window,
-            stride=self._stride,
-            padding=False,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-        )
-        pieces: dict[tuple[int, int], WordPiece] = {}
-        for index, offsets in enumerate(encoded["offset_mapping"]):
-            window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
-            for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
-                place = trim_range(text, start, end)
-                previous = pieces.get(place)
-                if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
-                    pieces[place] = WordPiece(*place, *scores)
-        return sorted(pieces.values())
-
-    def _score_tokens(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
-        """Return the :class:`WordPiece` fields after the offsets, for each token of one window."""
-        import torch
-
-        inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
-        logits: torch.Tensor = self._model(**inputs).logits[0].float().cpu().double()
-        if not torch.isfinite(logits).all():
-            raise ValueError("the model's scores are not finite")
-        labels = torch.softmax(logits, dim=-1).numpy()
-        kinds = np.zeros((len(labels), len(self._kinds)))
-        for column, kind in self._kind_by_column.items():
-            kinds[:, kind] += labels[:, column]
-        public, plain = kinds[:, self._public_kinds], labels[:, self._non_entity_column]
-        best = public.argmax(axis=1) if self._public_kinds else np.zeros(len(labels), np.intp)
-        kinds[:, self._public_kinds] = -1.0
-        for number, kind in enumerate(kinds.argmax(axis=1).tolist()):
-            total = float(public[number].sum())
-            name = self._kinds[self._public_kinds[best[number]]] if self._public_kinds else ""
-            yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
 def _map_label_columns(id2label: Mapping[int, str]) -> tuple[int, list[str], dict[int, int]]:
@@ -202,10 +144,6 @@ def hide_progress_bar() -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-NAME = "transformers"
-_ENTITY_THRESHOLD = 0.5
-
-
 class TransformersEngine:
     """Entities of a token classifier, and P(non-entity) of each word.
 
@@ -216,15 +154,19 @@ class TransformersEngine:
     """
 
     def __init__(self, settings: TransformersSettings, language: str) -> None:
-        self._model = TokenClassifier(settings)
+        self._tokenizer, self._model = _load_model(settings)
+        self._device = settings.device
+        self._window, self._stride = _compute_window_size(self._tokenizer, self._model.config)
+        self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(self._model.config.id2label)
+        self._public_kinds: list[int] = []
         # a full window, so that an undeclared limit of the model shows here
-        for probe in ("Anna lives here", "a " * self._model.window):
+        for probe in ("Anna lives here", "a " * self._window):
             if self.read([probe])[0].failure:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count tokens of ``kinds`` as non-entity tokens."""
-        self._model.treat_as_public(kinds)
+        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
+        self._public_kinds = [number for number, label in enumerate(self._kinds) if get_kind(label) in kinds]
 
     @classmethod
     def collect_fingerprint(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
@@ -252,7 +194,7 @@ class TransformersEngine:
         if not text.strip():
             return EngineOutput()
         try:
-            pieces = self._model.read_pieces(text)
+            pieces = self._read_pieces(text)
         except Exception:
             # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
@@ -262,6 +204,51 @@ class TransformersEngine:
         plain = tuple(NonEntityScore(w.start, w.end, w.non_entity, NAME) for w in words)
         public = ((token, w.public, w.public_kind) for token, w in zip(plain, words, strict=True))
         return EngineOutput((*_iter_spans(words), *find_public_spans(public)), plain)
+
+    def _read_pieces(self, text: str) -> list[WordPiece]:
+        """Return the pieces of ``text`` in order, without surrounding white space, each range once.
+
+        If several pieces share a range (two windows, for example), the smaller P(non-entity) counts. Windows run one at
+        a time and unpadded, because the last bits of a float product depend on the batch's shape.
+        """
+        encoded = self._tokenizer(
+            text,
+            truncation=True,
+            max_length=self._window,
+            stride=self._stride,
+            padding=False,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        pieces: dict[tuple[int, int], WordPiece] = {}
+        for index, offsets in enumerate(encoded["offset_mapping"]):
+            window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
+            for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
+                place = trim_range(text, start, end)
+                previous = pieces.get(place)
+                if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
+                    pieces[place] = WordPiece(*place, *scores)
+        return sorted(pieces.values())
+
+    def _score_tokens(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
+        """Return the :class:`WordPiece` fields after the offsets, for each token of one window."""
+        import torch
+
+        inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
+        logits: torch.Tensor = self._model(**inputs).logits[0].float().cpu().double()
+        if not torch.isfinite(logits).all():
+            raise ValueError("the model's scores are not finite")
+        labels = torch.softmax(logits, dim=-1).numpy()
+        kinds = np.zeros((len(labels), len(self._kinds)))
+        for column, kind in self._kind_by_column.items():
+            kinds[:, kind] += labels[:, column]
+        public, plain = kinds[:, self._public_kinds], labels[:, self._non_entity_column]
+        best = public.argmax(axis=1) if self._public_kinds else np.zeros(len(labels), np.intp)
+        kinds[:, self._public_kinds] = -1.0
+        for number, kind in enumerate(kinds.argmax(axis=1).tolist()):
+            total = float(public[number].sum())
+            name = self._kinds[self._public_kinds[best[number]]] if self._public_kinds else ""
+            yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
 def _is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
@@ -284,7 +271,10 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
     for piece in pieces:
         if word is None:
             word = piece
-        elif piece.start < word.end or (piece.start == word.end and _is_inside_word(text, word.end)):
+        elif piece.start < word.end or (
+            piece.start == word.end
+            and all(unicodedata.category(letter)[0] in "LMN" for letter in text[word.end - 1 : word.end + 1])
+        ):
             worst = min(word, piece, key=lambda part: part.non_entity)
             word = worst._replace(start=word.start, end=max(word.end, piece.end))
         else:
@@ -292,10 +282,6 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
             word = piece
     if word is not None:
         yield word
-
-
-def _is_inside_word(text: str, offset: int) -> bool:
-    return all(unicodedata.category(character)[0] in "LMN" for character in text[offset - 1 : offset + 1])
 
 
 def _iter_spans(words: Sequence[WordPiece]) -> Iterator[Span]:

@@ -11,8 +11,8 @@ import html
 import re
 import unicodedata
 from array import array
-from dataclasses import dataclass
 
+from redactory.detectors.engine import MappedText
 from redactory.foundation.canonical import json_sha256
 
 _INVISIBLE = (
@@ -44,15 +44,7 @@ VISIBLE_TEXT_SHA256 = json_sha256([_CONCEALING.pattern, sorted(_LOOKALIKES.items
 """Digest of what determines the rendering, besides Python's version."""
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleText:
-    """``text`` as seen; ``origins[i]`` is the source code point of its i-th character, then the source length."""
-
-    text: str
-    origins: array[int]
-
-
-def render_visible(text: str) -> VisibleText | None:
+def render_visible(text: str) -> MappedText | None:
     """Return ``text`` as seen; None if it is unchanged. A function of the text alone."""
     conceals = not (text.isascii() and "&" not in text) and _CONCEALING.search(text)
     if not conceals and not _SPACED_WORD.search(text):
@@ -67,7 +59,7 @@ def render_visible(text: str) -> VisibleText | None:
     visible = "".join(sign for _, sign in pieces)
     if visible == text:
         return None
-    return VisibleText(visible, array("q", [*(start for start, sign in pieces if sign), len(text)]))
+    return MappedText(visible, array("q", [*(start for start, sign in pieces if sign), len(text)]))
 
 
 def _find_letter_spaces(text: str) -> set[int]:

@@ -8,9 +8,8 @@ ignores them (G. Hripcsak, A. S. Rothschild, "Agreement, the F-Measure, and Reli
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from redactory.evaluation.labelled import read_labelled_rows
 from redactory.evaluation.statistics import Bootstrap, SumTable, bootstrap_ratio, divide_or_nan, make_estimate
 from redactory.foundation.errors import InputError
 
+Row = Mapping[str, Any]
 Spans = set[tuple[int, int, str]]
 TokenPairs = Counter[tuple[tuple[str, ...], tuple[str, ...]]]
 """Number of tokens by the labels of both annotators; empty for a token in no span."""
@@ -28,40 +28,45 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def label_agreement(first: str | Path, second: str | Path) -> dict[str, Any]:
-    """Compare two annotators' copies of the same rows: JSON lines, or Label Studio's JSON export.
+    """Compare two annotators' files on the rows whose text is in both: JSON lines, or Label Studio's JSON export.
 
-    Returns {files, rows} and :func:`compare_labels`; no text. ``InputError`` names the first row whose texts differ.
+    Returns {files} and :func:`compare_labels`, with the numbers of the rows in ``first``; no text. Rows with the same
+    text are compared in order. ``InputError`` if no text is in both.
     """
-    paths = Path(first), Path(second)
-    rows = [list(read_labelled_rows(path, to_fit=True)) for path in paths]
-    for number, (one, other) in enumerate(zip_longest(*rows, fillvalue={}), 1):
-        if one.get("text") != other.get("text"):
-            raise InputError(
-                f"{paths[1].name}, row {number}: not the text of row {number} in {paths[0].name}; both annotators' "
-                "files need the same rows in the same order"
-            )
-    return {"files": [str(path) for path in paths], "rows": len(rows[0]), **compare_labels(*rows)}
+    rows = [list(read_labelled_rows(Path(path), to_fit=True)) for path in (first, second)]
+    numbers = defaultdict[str, deque[int]](deque)
+    for number, row in enumerate(rows[0], 1):
+        numbers[row["text"]].append(number)
+    # a row only in the second has a number that no row of the first has
+    seconds = {numbers[r["text"]].popleft() if numbers[r["text"]] else -n: r for n, r in enumerate(rows[1])}
+    result = compare_labels(dict(enumerate(rows[0], 1)), seconds)
+    if not result["rows"]:
+        raise InputError(f"{Path(second).name}: no row has a text of {Path(first).name}; give files of the same rows")
+    return {"files": [str(first), str(second)], **result}
 
 
-def compare_labels(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare the spans of two lists of labelled rows with the same texts.
+def compare_labels(first: Mapping[int, Row], second: Mapping[int, Row]) -> dict[str, Any]:
+    """Compare the spans of labelled rows by number; rows with a number in both have the same text.
 
-    {tokens, spans: [first, second], kappa, exact, overlap, by_label: {label: {spans, kappa, exact, overlap}},
-    differing_rows: [{row, first, second}]}. Metrics are {value, low, high} with 95 % bootstrap intervals over rows,
-    null if undefined. ``exact`` is F1 of spans with equal labels and bounds, ``overlap`` the share of all spans that
-    share a character with a span of the other annotator with the same label. Kappa of a label compares tokens with and
-    without it. Each differing row, from 1, has the number of spans, by label, that only one annotator has. The result
-    contains no text.
+    {rows (in both), only: [in the first, in the second], tokens, spans: [first, second], kappa, exact, overlap,
+    by_label: {label: {spans, kappa, exact, overlap}}, differing_rows: [{row, first, second}]}. Metrics are {value, low,
+    high} with 95 % bootstrap intervals over rows, null if undefined. ``exact`` is F1 of spans with equal labels and
+    bounds, ``overlap`` the share of all spans that share a character with a span of the other annotator with the same
+    label. Kappa of a label compares tokens with and without it. Each differing row has the number of spans, by label,
+    that only one annotator has. The result contains no text.
     """
-    texts = [str(row["text"]) for row in first]
-    sides = [[_trim_spans(row["text"], row["spans"]) for row in rows] for rows in (first, second)]
+    common = sorted(first.keys() & second.keys())
+    texts = [str(first[number]["text"]) for number in common]
+    sides = [[_trim_spans(rows[n]["text"], rows[n]["spans"]) for n in common] for rows in (first, second)]
     labels = sorted({label for rows in sides for spans in rows for *_, label in spans})
     differing_rows = [
         {"row": number, "first": _count_labels(one - other), "second": _count_labels(other - one)}
-        for number, (one, other) in enumerate(zip(*sides, strict=True), 1)
+        for number, one, other in zip(common, *sides, strict=True)
         if one != other
     ]
     return {
+        "rows": len(common),
+        "only": [len(rows) - len(common) for rows in (first, second)],
         "tokens": sum(len(_TOKEN.findall(text)) for text in texts),
         **_measure_agreement(texts, *sides),
         "by_label": {

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import scipy
 
+from redactory import training
 from redactory.evaluation.continuations import SampledNumbers, Scores, sample_numbers, score_all_numbers, score_strings
 from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
@@ -20,9 +22,6 @@ from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearso
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.shards import read_values
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 DIGITS_PLACEHOLDER = "{digits}"
 EXACT, MAX_EXACT_CANDIDATES = "exact", 10**6
@@ -54,7 +53,7 @@ class CanarySet:
 
 
 def measure_canary_exposure(
-    model: LanguageModel,
+    model: training.LanguageModel,
     canaries: Mapping[str, Any],
     copies_left: Sequence[int] | None = None,
     progress: Progress = ignore_progress,
@@ -164,14 +163,12 @@ def count_canary_copies(folders: Iterable[Path], canaries: Mapping[str, Any]) ->
 
 
 def _measure_exposures(
-    model: LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
+    model: training.LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     numbers = canary_set.inserted + canary_set.control
     if canary_set.candidate_count <= MAX_EXACT_CANDIDATES:
-        from scipy.stats import rankdata
-
         # 1 is the highest score; ties share the middle of their ranks
-        ranks = rankdata(-score_all_numbers(model, canary_set.prefix, canary_set.digits, progress))
+        ranks = scipy.stats.rankdata(-score_all_numbers(model, canary_set.prefix, canary_set.digits, progress))
         for rank in ranks[[int(number) for number in numbers]].tolist():
             yield {"rank": rank, "exposure": math.log2(len(ranks)) - math.log2(rank)}
         return
@@ -225,9 +222,6 @@ def compute_chance_quantile(canaries: int, confidence: float = 0.95) -> float:
 
 def _compute_chance_metrics(bits: Scores) -> dict[str, float | None]:
     """Return the chance metrics: an unseen canary has exposure ≥ b bits with probability 2⁻ᵇ."""
-    # imported on first use: scipy takes a fifth of a second
-    from scipy.special import gammaincc
-
     count, nats = len(bits), math.log(2.0)
     if not count:
         return dict.fromkeys(("highest_expected", "highest_95", "mean_expected", "highest_p_value", "mean_p_value"))
@@ -237,7 +231,7 @@ def _compute_chance_metrics(bits: Scores) -> dict[str, float | None]:
         "highest_95": compute_chance_quantile(count),
         "mean_expected": 1.0 / nats,
         "highest_p_value": -math.expm1(count * math.log1p(-(2.0**-highest))) if highest > 0.0 else 1.0,
-        "mean_p_value": float(gammaincc(count, max(total, 0.0))),
+        "mean_p_value": float(scipy.special.gammaincc(count, max(total, 0.0))),
     }
 
 

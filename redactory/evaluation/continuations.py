@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 Scores = NDArray[np.float64]
 
@@ -26,7 +24,9 @@ _STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
-def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = ignore_progress) -> Scores:
+def score_all_numbers(
+    model: training.LanguageModel, prefix: str, digits: int, progress: Progress = ignore_progress
+) -> Scores:
     """Return the natural log probability of each string of ``digits`` digits after ``prefix``: float64[10^digits].
 
     Entry i is i with leading zeros. Adds up the network's log probabilities of the tokenizer's tokens in float64;
@@ -45,7 +45,7 @@ def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: 
 
 
 def score_strings(
-    model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = ignore_progress
+    model: training.LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = ignore_progress
 ) -> Scores:
     """Return the natural log probability of each of ``strings`` after ``prefix``: float64[n], in their order.
 
@@ -57,20 +57,16 @@ def score_strings(
     # the number of common first tokens, at most the length of `prefix`
     columns: Iterable[tuple[int, ...]] = zip(encode(prefix), *encoded, strict=False)
     shared = sum(1 for _ in takewhile(lambda ids: len(set(ids)) == 1, columns))
-    lengths = np.asarray([len(ids) - shared for ids in encoded], np.int64)
-    tokens = np.full((len(strings), int(lengths.max(initial=1))), _PADDING, np.int32)
+    tokens = np.full((len(strings), max([1, *(len(ids) - shared for ids in encoded)])), _PADDING, np.int32)
     for row, ids in enumerate(encoded):
-        tokens[row, : lengths[row]] = ids[shared:]
-    # shorter ones first among equal beginnings: -1 is below every token
-    order = np.lexsort(tokens.T[::-1])
-    twins = (tokens[order][1:] == tokens[order][:-1]).all(axis=1)
-    named = np.asarray(strings, dtype=object)[order]
-    if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
+        tokens[row, : len(ids) - shared] = ids[shared:]
+    # each once, in order, shorter ones first among equal beginnings: -1 is below every token
+    distinct, places = np.unique(tokens, axis=0, return_inverse=True)
+    lengths = (distinct != _PADDING).sum(axis=1)
+    if (lengths < 1).any() or len(distinct) != len(set(strings)):
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
-    scores = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []
-    scores[order] = _score_token_rows(model, head, tokens[order], lengths[order], progress)
-    return scores
+    return _score_token_rows(model, head, distinct, lengths, progress)[places.reshape(-1)]
 
 
 def tokenize_digits(
@@ -103,15 +99,13 @@ class SampledNumbers(NamedTuple):
 
 
 def sample_numbers(
-    model: LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
+    model: training.LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
 ) -> SampledNumbers | None:
     """Draw ``count`` numbers after ``prefix``, each digit by the model's probabilities of the ten digits.
 
     None if the tokenizer joins digits.
     """
     import torch
-
-    from redactory.training.numerics import compute_max_rows
 
     single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
@@ -121,7 +115,7 @@ def sample_numbers(
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
         first, state, device = _run_model_on_prefix(model, head)
-        at_once = compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
+        at_once = training.numerics.compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
         for start in range(0, count, at_once):
             rows = np.arange(start, min(start + at_once, count))
             batch_state = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
@@ -140,7 +134,7 @@ def sample_numbers(
     return SampledNumbers(log_p, log_q)
 
 
-def _run_model_on_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
+def _run_model_on_prefix(model: training.LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
     import torch
 
     network = model.network.eval()
@@ -152,7 +146,7 @@ def _run_model_on_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> 
 
 
 def _score_token_rows(
-    model: LanguageModel,
+    model: training.LanguageModel,
     prefix_tokens: list[int],
     tokens: NDArray[np.int32],
     lengths: NDArray[np.int64],
@@ -206,9 +200,8 @@ def _score_token_rows(
 
 
 def _compute_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
-    from redactory.training.numerics import compute_max_rows
-
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
     # a cache has grown by `extra_tokens` positions at the deepest prefixes
     row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
-    return max(_SMALLEST_BATCH, min(compute_max_rows(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))
+    most = training.numerics.compute_max_rows(vocabulary, _LARGEST_BATCH)
+    return max(_SMALLEST_BATCH, min(most, _STATE_BYTES_AT_ONCE // row))

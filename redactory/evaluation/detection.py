@@ -14,18 +14,10 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import Detection, Span, TextDetector
+from redactory.detectors.engine import trim_range
+from redactory.evaluation import statistics as stats
 from redactory.evaluation.recall import measure_misses
-from redactory.evaluation.statistics import (
-    BOOTSTRAP_SEED,
-    CONFIDENCE,
-    RESAMPLES,
-    Bootstrap,
-    SumTable,
-    bootstrap_ratio,
-    divide_or_nan,
-    estimate_proportion,
-    make_estimate,
-)
+from redactory.evaluation.statistics import SumTable
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction import PUBLIC, route_example
@@ -36,7 +28,7 @@ MatchCounts = Counter[tuple[str, str]]
 """Maps (label or :data:`ALL_LABELS`, match kind) to a count."""
 
 INTERVAL_KINDS = {
-    "confidence": CONFIDENCE,
+    "confidence": stats.CONFIDENCE,
     "clopper_pearson": {
         "figures": ["cover_recall", "precision", "gamma", "miss_rate"],
         "over": "secrets, or masks (precision), as if each were drawn independently",
@@ -45,8 +37,8 @@ INTERVAL_KINDS = {
         "figures": ["exact", "cover", "overlap", "char_precision", "char_recall", "f1", "f2", "public_share"],
         "over": "rows of the labelled file",
         "kind": "percentile",
-        "resamples": RESAMPLES,
-        "seed": BOOTSTRAP_SEED,
+        "resamples": stats.RESAMPLES,
+        "seed": stats.BOOTSTRAP_SEED,
     },
 }
 """The kind of each interval; all are two-sided, but ``upper`` is the one-sided Clopper-Pearson bound."""
@@ -155,8 +147,8 @@ def compare_detectors(
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
     labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
-    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, quarantined,
-    texts_per_second: {value, low, high}}.
+    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, by_label: {label: {n,
+    cover_recall}}, quarantined, texts_per_second: {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
     of a processor core, bootstrapped over these turns. The result contains no text.
@@ -174,20 +166,16 @@ def compare_detectors(
         progress("compare", min(start + _ROUND_TEXTS, len(texts)), len(texts), "texts")
     rows = []
     for name, cache in caches.items():
+        speed, is_repeated = stats.bootstrap_ratio(turns[name]), len(turns[name]) > 1
         beside = {
             "quarantined": sum(cache[example.text].failure is not None for example in examples),
-            "texts_per_second": _measure_throughput(turns[name]),
+            # one turn gives no interval
+            "texts_per_second": speed if is_repeated else stats.make_estimate(speed["value"]),
         }
         for policy, select_spans in POLICY_SPANS.items() if not name else [(None, POLICY_SPANS["strict"])]:
             metrics = _measure_single_engine(examples, cache, select_spans)
             rows.append({"engine": name or "redactory", "policy": policy, **metrics, **beside})
     return rows
-
-
-def _measure_throughput(timed_rounds: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Return texts per second over rounds of (texts, seconds); one round gives no interval."""
-    speed = bootstrap_ratio(timed_rounds)
-    return speed if len(timed_rounds) > 1 else make_estimate(speed["value"])
 
 
 def _measure_single_engine(
@@ -207,13 +195,18 @@ def _measure_single_engine(
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
         "miss_rate": estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
+        "by_label": {
+            label: {key: scores[key] for key in ("n", "cover_recall")}
+            for label, scores in metrics["by_label"].items()
+            if scores["n"]
+        },
     }
 
 
 def estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
     """Return {value, low, high, upper, misses, n}; ``upper`` is the one-sided bound."""
-    upper = clopper_pearson_upper(missed, secrets, CONFIDENCE)
-    return {**estimate_proportion(missed, secrets), "upper": upper, "misses": missed, "n": secrets}
+    upper = clopper_pearson_upper(missed, secrets, stats.CONFIDENCE)
+    return {**stats.estimate_proportion(missed, secrets), "upper": upper, "misses": missed, "n": secrets}
 
 
 def _count_matches_by_row(
@@ -254,7 +247,7 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
         rows: dict[int, list[bool]] = {row: [] for row, *_ in known}
         for row, _, public in selected_rows:
             rows[row].append(public)
-        share = bootstrap_ratio((sum(public_flags), len(public_flags)) for public_flags in rows.values())
+        share = stats.bootstrap_ratio((sum(public_flags), len(public_flags)) for public_flags in rows.values())
         return {**share, "examples": len(selected_rows), "public": sum(public for *_, public in selected_rows)}
 
     return {**summarize_rows(known), "of_clean": summarize_rows([row for row in known if not row[1]])}
@@ -329,13 +322,15 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}
     table = np.array([[row[key] for key in places] for row in rows], np.float64)
-    bootstrap = Bootstrap(table.reshape(len(rows), len(places)), confidence)
+    bootstrap = stats.Bootstrap(table.reshape(len(rows), len(places)), confidence)
 
     def get_column(sums: SumTable, key: tuple[str, str]) -> SumTable:
         return sums[:, places[key]] if key in places else np.zeros(len(sums))
 
     def make_ratio(numerator: str, denominator: str, label: str = ALL_LABELS) -> Callable[[SumTable], SumTable]:
-        return lambda sums: divide_or_nan(get_column(sums, (label, numerator)), get_column(sums, (label, denominator)))
+        return lambda sums: stats.divide_or_nan(
+            get_column(sums, (label, numerator)), get_column(sums, (label, denominator))
+        )
 
     def estimate_scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
         precision, recall = (make_ratio(name.format(kind), kind) for kind in kinds)
@@ -347,7 +342,7 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
         }
 
     def estimate_share(label: str, numerator: str, denominator: str) -> dict[str, Any]:
-        return estimate_proportion(total[label, numerator], total[label, denominator], confidence)
+        return stats.estimate_proportion(total[label, numerator], total[label, denominator], confidence)
 
     chars = estimate_scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
@@ -379,13 +374,8 @@ def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, 
 
 
 def _trim_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
-    stripped = []
-    for start, end in intervals:
-        fragment = text[start:end]
-        first, last = start + len(fragment) - len(fragment.lstrip()), start + len(fragment.rstrip())
-        if first < last:
-            stripped.append((first, last))
-    return stripped
+    trimmed = (trim_range(text, start, end) for start, end in intervals)
+    return [(start, end) for start, end in trimmed if start < end]
 
 
 def _compute_f_score(precision: SumTable, recall: SumTable, beta: int) -> SumTable:

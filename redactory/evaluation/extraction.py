@@ -9,17 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from redactory import training
 from redactory.evaluation.generation import generate_texts
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.statistics import compute_fisher_p_value, estimate_proportion, make_estimate
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_values
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 TIMES_SEEN_GROUPS = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
 """Groups by how often training data held a secret; both bounds inclusive, the last open."""
@@ -63,7 +61,7 @@ class ExtractionTrial(NamedTuple):
 
 
 def run_extraction_attack(
-    model: LanguageModel,
+    model: training.LanguageModel,
     secrets: Sequence[VaultSecret],
     controls: Sequence[str | None],
     settings: ExtractionSettings,
@@ -105,7 +103,7 @@ def run_extraction_attack(
 
 
 def _complete_prefixes(
-    model: LanguageModel,
+    model: training.LanguageModel,
     secrets: Sequence[VaultSecret],
     controls: Sequence[str | None],
     settings: ExtractionSettings,

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 _BATCH_TEXTS = 250
 
 
 def generate_texts(
-    model: LanguageModel,
+    model: training.LanguageModel,
     count: int,
     max_tokens: int,
     temperature: float = 1.0,
@@ -37,9 +35,6 @@ def generate_texts(
     likeliest. ``ConfigurationError`` for arguments out of range. The texts may contain training text: keep them in
     memory, and report only counts.
     """
-    from redactory.training.model import get_logits_width
-    from redactory.training.numerics import compute_max_rows
-
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
     if not 0.0 < top_p <= 1.0:
@@ -66,7 +61,7 @@ def generate_texts(
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
         return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
 
-    at_once = compute_max_rows(get_logits_width(model), _BATCH_TEXTS)
+    at_once = training.numerics.compute_max_rows(training.model.get_logits_width(model), _BATCH_TEXTS)
     while len(texts) < count:
         # stay within the texts whose draws share a name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH_TEXTS + 1) * _BATCH_TEXTS, count)
@@ -100,7 +95,7 @@ def _find_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_
 
 
 def _generate_batch(
-    model: LanguageModel, prompts: Sequence[list[int]], max_tokens: int, draw_tokens: Callable[..., Any]
+    model: training.LanguageModel, prompts: Sequence[list[int]], max_tokens: int, draw_tokens: Callable[..., Any]
 ) -> list[list[int]]:
     """Generate after each of ``prompts``; a row reads its own prompt first, and leaves once it ends."""
     import torch

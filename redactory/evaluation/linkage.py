@@ -58,18 +58,21 @@ def run_linkage_attack(
     """
     private_texts = (p.text for p in private)
     claims = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, progress))
-    chance_rates = _compute_chance_rates(public, private)
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
-    for example in private:
+    written: dict[str, set[int]] = defaultdict(set)
+    for number, example in enumerate(private):
         rows.setdefault(min(example.authors, default=example.example_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
+        for author in example.authors:
+            written[author].add(number)
     linked = 0
     for place, public_place in claims:
         example = private[place]
         right = not example.authors.isdisjoint(public[public_place].authors)
         linked += right
         row = rows[min(example.authors, default=example.example_id)]
-        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[public_place]
+        by_its_authors = set[int]().union(*(written.get(author, ()) for author in public[public_place].authors))
+        row[:3] = row[0] + 1, row[1] + right, row[2] + len(by_its_authors) / len(private)
     bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
     def estimate_ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def find_linkage_claims(
     """
     where: dict[str, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in find_phrases(text):
+        for phrase in {phrase for *_, phrase in iter_phrases(text)}:
             holders = where.setdefault(phrase, [])
             if len(holders) <= max_holders:
                 holders.append(number)
@@ -121,7 +124,7 @@ def find_linkage_claims(
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
         counted, met = set[tuple[int, int]](), set[str]()
-        for start, end, phrase in _iter_phrases(text, MAX_PHRASE_WORDS):
+        for start, end, phrase in iter_phrases(text):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
             if phrase not in where or any(part in counted for part in parts):
                 continue
@@ -137,28 +140,14 @@ def find_linkage_claims(
             progress("linkage", number, None, "private examples")
 
 
-def find_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[str]:
-    """Return the runs of 1 to ``max_words`` words of ``text``; none crosses a mask."""
-    return {phrase for _, _, phrase in _iter_phrases(text, max_words)}
-
-
-def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, str]]:
-    """Yield (first word, end, phrase) of every run of words without a mask, shortest first."""
+def iter_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> Iterator[tuple[int, int, str]]:
+    """Yield (first word, end, phrase) of every run of 1 to ``max_words`` words without a mask, shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
     for length in range(1, max_words + 1):
         for start in range(len(words) - length + 1):
             run = words[start : start + length]
             if MASK not in run:
                 yield start, start + length, " ".join(run)
-
-
-def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:
-    written: dict[str, set[int]] = defaultdict(set)
-    for number, example in enumerate(private):
-        for author in example.authors:
-            written[author].add(number)
-    shared = (set().union(*(written.get(author, set()) for author in example.authors)) for example in public)
-    return [len(example_set) / max(len(private), 1) for example_set in shared]
 
 
 def count_residual_identifiers(

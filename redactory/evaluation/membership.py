@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.evaluation.statistics import RESAMPLES, compute_percentile_interval, estimate_proportion, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
-    from redactory.training.model import TextClassifier
 
 Scores = NDArray[np.float64]
 
@@ -33,11 +30,11 @@ _MAX_CURVE_POINTS, _GROUP_RESAMPLES = 400, 200
 
 
 def run_membership_attack(
-    model: LanguageModel,
+    model: training.LanguageModel,
     members: Sequence[str],
     non_members: Sequence[str],
     *,
-    reference: LanguageModel | None = None,
+    reference: training.LanguageModel | None = None,
     progress: Progress = ignore_progress,
     **options: Any,
 ) -> dict[str, Any]:
@@ -51,19 +48,21 @@ def run_membership_attack(
     kind.
     """
 
-    def score(scored_model: LanguageModel, texts: Sequence[str]) -> tuple[Scores, Scores]:
+    def score(scored_model: training.LanguageModel, texts: Sequence[str]) -> tuple[Scores, Scores]:
         tokens = _compute_token_log_probs(scored_model, texts, progress)
-        return -_compute_perplexities(tokens), np.array([log_probs.sum() for log_probs in tokens])
+        # a float cannot hold a larger perplexity; only the order of sentences matters
+        perplexities = np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
+        return -perplexities, np.array([log_probs.sum() for log_probs in tokens])
 
     return _run_attacks(score, model, reference, members, non_members, **options)
 
 
 def run_class_membership_attack(
-    model: TextClassifier,
+    model: training.model.TextClassifier,
     members: Sequence[tuple[str, str]],
     non_members: Sequence[tuple[str, str]],
     *,
-    reference: TextClassifier | None = None,
+    reference: training.model.TextClassifier | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Attack a classifier like :func:`run_membership_attack`, by the log probability of each text's class.
@@ -71,7 +70,7 @@ def run_class_membership_attack(
     ``members`` and ``non_members`` are texts with a class of ``model``.
     """
 
-    def score(classifier: TextClassifier, rows: Sequence[tuple[str, str]]) -> tuple[Scores, Scores]:
+    def score(classifier: training.model.TextClassifier, rows: Sequence[tuple[str, str]]) -> tuple[Scores, Scores]:
         log_probs = classifier.compute_class_log_probs([text for text, _ in rows])
         scores = log_probs[np.arange(len(rows)), [classifier.classes.index(name) for _, name in rows]]
         return scores, scores
@@ -119,17 +118,12 @@ def _run_attacks(
     }
 
 
-def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
+def _compute_token_log_probs(model: training.LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
     log_probs: list[Scores] = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         log_probs += model.compute_token_log_probs(texts[start : start + _CHUNK_TEXTS])
         progress("membership", len(log_probs), len(texts), "sentences")
     return log_probs
-
-
-def _compute_perplexities(tokens: Sequence[Scores]) -> Scores:
-    # a float cannot hold a larger perplexity; only the order of sentences matters
-    return np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
 
 
 # The sentences (CRT, appendix A.5) are random sentences of the corpus; in one half of them the secret is

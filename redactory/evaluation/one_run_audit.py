@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
@@ -150,9 +151,7 @@ def compute_gaussian_lower_bound(
 
 def make_gaussian_level_function(shift: float) -> LevelFunction:
     """Return the level at which N(0, 1) against N(``shift``, 1) has a given power."""
-    from scipy.special import ndtr, ndtri
-
-    return lambda power: float(ndtr(ndtri(min(power, 1.0)) - shift))
+    return lambda power: float(scipy.special.ndtr(scipy.special.ndtri(min(power, 1.0)) - shift))
 
 
 def make_curve_level_function(curve: Sequence[tuple[float, float]]) -> LevelFunction:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
@@ -20,9 +20,8 @@ from redactory.detectors import describe_gaps, describe_languages
 from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.evaluation.canary import compute_chance_quantile
 from redactory.evaluation.drift import METRICS
-from redactory.evaluation.sample import explain_zero_bounds
 from redactory.evaluation.simulator import CANARY_DIGITS
-from redactory.foundation.bounds import TEMPLATE_FILTERS, format_upper
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.errors import pluralize
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import ModelFolder, RunFolder
@@ -96,33 +95,21 @@ def render_model_report(report: ModelReport) -> str:
     return load_template("model.html.j2").render(model=report)
 
 
-class ConservationLaw(NamedTuple):
-    """A sum that must hold: ``whole`` equals the sum of ``parts``."""
-
-    whole: tuple[str, int]
-    parts: list[tuple[str, int]]
-
-    @property
-    def holds(self) -> bool:
-        """Whether both sides of the sum are equal."""
-        return self.whole[1] == sum(count for _, count in self.parts)
-
-
-def list_conservation_laws(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
-    """Return the conservation laws of a run."""
+def list_conservation_laws(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the sums of a run that must hold: {whole: (name, count), parts: [(name, count)], holds}."""
     counts = manifest["counts"]
-
-    def make_law(total_name: str, *parts: str) -> ConservationLaw:
-        return ConservationLaw((total_name, counts[total_name]), [(part, counts[part]) for part in parts])
-
-    details = [make_law("duplicate", "public_duplicate", "private_duplicate")]
-    for name in ("rejected", "quarantined"):
-        details.append(ConservationLaw((name, counts[name]), sorted(manifest[name].items())))
+    names = {
+        "rows": ["documents", "rejected"],
+        "examples": ["public", "private", "duplicate", "quarantined"],
+        "duplicate": ["public_duplicate", "private_duplicate"],
+    }
+    laws = {name: {part: counts[part] for part in parts} for name, parts in names.items()}
+    laws |= {name: dict(sorted(manifest[name].items())) for name in ("rejected", "quarantined")}
     return [
-        make_law("rows", "documents", "rejected"),
-        make_law("examples", "public", "private", "duplicate", "quarantined"),
+        {"whole": (name, counts[name]), "parts": list(parts.items()), "holds": counts[name] == sum(parts.values())}
+        for name, parts in laws.items()
         # skip "0 = 0", unless something should have been there
-        *(law for law in details if law.whole[1] or any(count for _, count in law.parts)),
+        if name in ("rows", "examples") or counts[name] or any(parts.values())
     ]
 
 
@@ -173,15 +160,6 @@ def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CardMetric:
-    """A formatted metric of the card, or, if ``stated`` is false, the reason for its absence."""
-
-    title: str
-    text: str
-    stated: bool
-
-
-@dataclass(frozen=True)
 class EvaluationFinding:
     """A metric, its subject and its meaning; ``alarming`` if an attack did better than chance."""
 
@@ -200,7 +178,7 @@ class ModelReport:
     results: Mapping[str, Mapping[str, Any]]
     epsilon: float | None
     promises: list[str]
-    figures: list[CardMetric]
+    figures: list[EvaluationFinding]
     utility: list[EvaluationFinding]
     attacks: list[EvaluationFinding]
 
@@ -233,53 +211,19 @@ def list_promises(card: Mapping[str, Any]) -> list[str]:
     return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
 
 
-def list_card_metrics(card: Mapping[str, Any]) -> list[CardMetric]:
-    """The card's metrics, each with its meaning."""
-    rows = _list_privacy_unit_metrics(card) if "epsilon_sound" in card else _list_secret_metrics(card)
-    return [CardMetric(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
+def explain_zero_bounds(score: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
+    return [finding.sentence for finding in render_findings("zero_bounds", score)]
 
 
-def _list_secret_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (title, key of the reason, text or empty) of each metric of a card about private examples."""
-    for key, title in (
-        ("epsilon_substitution", "one private sentence, whatever it holds"),
-        ("epsilon_bayesian", "a sensitive span that at least one policy catches, nobody knows which"),
-        ("epsilon_confidentiality", "every sensitive span in one example alike, also those that both policies miss"),
-    ):
-        yield title, key, _format_epsilons(card[key])
-    if groups := card["epsilon_group"]:
-        yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _format_epsilons(*groups.values())
-    failure = card["coverage_failure"]
-    share = "" if failure is None else f"at most {format_upper(failure, 3, unit='%')}"
-    yield "share of sensitive spans with no guarantee at all", "coverage_failure", share
+def list_card_metrics(card: Mapping[str, Any]) -> list[EvaluationFinding]:
+    """The card's metrics, each with its meaning as title; one without a figure has the reason as its sentence."""
+    return render_findings("card_metrics", card)
 
 
-def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _format_epsilons(card["epsilon_sound"])
-    sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
-    if "adjacency_curve" not in card and card["privacy_unit"] != "users":
-        sized = "an entity in the examples of at most {} users"
-    published = card.get("epsilon_as_published")
-    if isinstance(published, Mapping):
-        published = published.get("epsilon")
-    for title, key, value in (
-        (card.get("adjacency_user_removal"), "epsilon_user_removal", card.get("epsilon_user_removal")),
-        ("the model and the public texts together", "epsilon_with_public", card.get("epsilon_with_public")),
-        *((sized.format(size), "curve", value) for size, value in (card.get("curve") or {}).items()),
-        ("as published, not a guarantee", "epsilon_as_published", published),
-    ):
-        if value is not None:
-            yield str(title), key, _format_epsilons(value)
-
-
-def _format_epsilons(*values: float | None) -> str:
-    formatted = [format_upper(value, 3) for value in values]
-    return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
-
-
-def load_template(name: str) -> Template:
-    """Load a template of this package; each is compiled once per process."""
-    return _create_environment().get_template(name)
+def load_template(name: str, package: str = __package__) -> Template:
+    """Load a template of ``package``; each is compiled once per process."""
+    return _create_environment(package).get_template(name)
 
 
 def format_amount(value: float | None, digits: int = 3) -> str:
@@ -317,17 +261,17 @@ def _format_engine(engine_facts: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _create_environment() -> Environment:
+def _create_environment(package: str) -> Environment:
     # most commands write no report
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    packages = ("redactory.evaluation", "redactory.training.guarantee")
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
+        loader=ChoiceLoader([PackageLoader(name, ".") for name in (package, "redactory.training.guarantee")]),
         autoescape=lambda name: name is None or name.endswith((".html.j2", ".css.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=package != __package__,
     )
     environment.filters |= {
         **TEMPLATE_FILTERS,

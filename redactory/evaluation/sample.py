@@ -17,27 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from redactory.detectors import Span
 from redactory.detectors.settings import get_kind
+from redactory.evaluation import recall
+from redactory.evaluation import sample_bounds as bounds
 from redactory.evaluation.labelled import read_labelled_rows
-from redactory.evaluation.recall import (
-    TextRouter,
-    route_masked_variants,
-    summarize_misses_by_label,
-    summarize_secret_counts,
-)
-from redactory.evaluation.sample_bounds import (
-    MASKED,
-    PUBLIC,
-    STRATA,
-    SUSPECTED,
-    SamplePlan,
-    Stratum,
-    UnmeasuredExamples,
-    compute_upper_bounds,
-    count_public_draws_needed,
-    estimate_rates,
-    plan_sample,
-)
+from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, SUSPECTED, Stratum, UnmeasuredExamples
 from redactory.evaluation.statistics import count_secrets_needed
 from redactory.foundation.bounds import round_up
 from redactory.foundation.errors import CheckFailed, InputError, pluralize
@@ -143,14 +128,14 @@ def build_sampling_frame(run: RunFolder, fitted_on: Ids | None = None) -> Sampli
 
 def draw_sample(
     run: RunFolder, frame: SamplingFrame, n: int, public_share: float, seed: int
-) -> tuple[SamplePlan, list[SampledText]]:
+) -> tuple[bounds.SamplePlan, list[SampledText]]:
     """Draw at most ``n`` texts: small strata completely, others by independent uniform draws.
 
     ``ConfigurationError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
     """
     stream, known = RandomStream.from_seed(seed), _count_distinct_texts(run, frame, n)
     sizes = {name: len(frame.list_stratum_ids(name)) for name in STRATA}
-    plan = plan_sample(sizes, {name: len(texts) for name, texts in known.items()}, n, public_share)
+    plan = bounds.plan_sample(sizes, {name: len(texts) for name, texts in known.items()}, n, public_share)
     # by stratum and text: how often it was drawn (or occurs), and the lowest id
     chosen = {name: known[name] for name in plan.whole}
     times = Counter[int]()
@@ -162,18 +147,15 @@ def draw_sample(
         texts = chosen[STRATA[frame.find_strata(np.array([example_id]))[0]]]
         count, first = texts.get(text, (0, example_id))
         texts[text] = count + times[example_id], first
-    spans = defaultdict[int, list[Any]](list)
-    columns = ("example_id", "policy", "score", "detector", "start", "end", "label")
-    for example_id, policy, score, detector, *place in _iter_rows(
-        run.spans, columns, {first for texts in chosen.values() for _, first in texts.values()}
-    ):
+    spans = defaultdict[int, list[Span]](list)
+    first_ids = {first for texts in chosen.values() for _, first in texts.values()}
+    for example_id, policy, *fields in _iter_rows(run.spans, ("example_id", "policy", *Span._fields), first_ids):
         if policy == "strict":
-            # most certain first: higher score, a user's list, position
-            spans[example_id].append((-score, detector != "list", LabelledSpan(*place)))
+            spans[example_id].append(Span(*fields))
     sample = []
     for name in STRATA:
         for text, (count, example_id) in chosen.get(name, {}).items():
-            strict = [span for *_, span in sorted(spans[example_id])]
+            strict = spans[example_id]
             masked = tuple(merge_intervals(text, ((span.start, span.end) for span in strict)))
             sample.append(SampledText(example_id, name, count, select_prefilled_spans(strict), masked, text=text))
     return plan, [sample[i] for i in stream.permutation("order of the sample", 0, len(sample)).tolist()]
@@ -204,12 +186,15 @@ def _iter_rows(folder: Path, columns: Sequence[str], example_ids: Iterable[int])
         yield from zip(*(rows[name].to_pylist() for name in columns), strict=True)
 
 
-def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan, ...]:
-    """Return the strict spans without those that overlap a longer or an earlier equally long one."""
+def select_prefilled_spans(strict: Iterable[Any]) -> tuple[LabelledSpan, ...]:
+    """Return the strict spans without those that overlap a longer or an earlier equally long one.
+
+    Of spans at one place the most certain is kept: with the higher score, or from a user's list.
+    """
     kept_spans: list[LabelledSpan] = []
-    for span in sorted(strict, key=lambda s: (s.start - s.end, s.start)):
+    for span in sorted(strict, key=lambda s: (s.start - s.end, s.start, -s.score, s.detector != "list", s.label)):
         if all(span.end <= other.start or other.end <= span.start for other in kept_spans):
-            kept_spans.append(span)
+            kept_spans.append(LabelledSpan(span.start, span.end, span.label))
     return tuple(sorted(kept_spans))
 
 
@@ -264,7 +249,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
 
 
 def measure_sample_misses(
-    rows: Sequence[SampledText], route_texts: TextRouter, progress: Progress = ignore_progress
+    rows: Sequence[SampledText], route_texts: recall.TextRouter, progress: Progress = ignore_progress
 ) -> list[SampledText]:
     """Return ``rows`` with ``missed``: whether F(s) ≠ F(s') for each secret, s' being s with it as ``<MASK>``.
 
@@ -274,7 +259,7 @@ def measure_sample_misses(
     """
     places = [(row.text, [(secret.start, secret.end) for secret in row.secrets]) for row in rows]
     measured = []
-    for row, (decision, without) in zip(rows, route_masked_variants(route_texts, places, progress), strict=True):
+    for row, (decision, without) in zip(rows, recall.route_masked_variants(route_texts, places, progress), strict=True):
         split = PUBLIC if row.stratum == PUBLIC else PRIVATE
         if decision != (split, mask_intervals(row.text, row.masked)):
             raise CheckFailed(
@@ -301,7 +286,7 @@ def count_sample_secrets(texts: Sequence[SampledText]) -> dict[str, Any]:
         for start, end, label in text.secrets:
             covered = any(low <= start and end <= high for low, high in text.masked)
             labels[label].update(secrets=1, left_public=is_public, left_private=not is_public and not covered)
-    return summarize_secret_counts(len(texts), labels)
+    return recall.summarize_secret_counts(len(texts), labels)
 
 
 # γ and δ₂ in total and by label, with bounds, and the labels still needed.
@@ -329,7 +314,7 @@ def compute_sample_metrics(
 
     def summarize_misses(label: str | None) -> dict[str, Any]:
         strata = _summarize_strata(draw, units, label)
-        upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
+        upper, rate = bounds.compute_upper_bounds(strata, confidence, unmeasured), bounds.estimate_rates(strata)
         flags = [(name, missed) for name, secret_label, missed in secrets if label in (None, secret_label)]
         misses = {"gamma": sum(missed for _, missed in flags), "delta_2": sum(name == PUBLIC for name, _ in flags)}
         return {"n": len(flags)} | {
@@ -341,7 +326,7 @@ def compute_sample_metrics(
     known = sorted({label for _, label, _ in secrets})
     labels = {label: summarize_misses(label) for label in known}
     return {
-        "misses": {**summarize_misses(None), **summarize_misses_by_label(labels, confidence)},
+        "misses": {**summarize_misses(None), **recall.summarize_misses_by_label(labels, confidence)},
         "strata": {
             name: {
                 "examples": stratum.examples,
@@ -358,7 +343,7 @@ def compute_sample_metrics(
             {
                 "delta_2": goal,
                 "secrets": count_secrets_needed(goal, confidence),
-                "public_draws": count_public_draws_needed(strata, goal, confidence, unmeasured),
+                "public_draws": bounds.count_public_draws_needed(strata, goal, confidence, unmeasured),
             }
             for goal in sorted({delta, _DEFAULT_GOAL}, reverse=True)
         ],
@@ -401,18 +386,3 @@ def _summarize_strata(
         secrets, missed = sum(weight for weight, _ in chosen), sum(weight * missed for weight, missed in chosen)
         strata[name] = Stratum(facts["examples"], None if facts["whole"] else facts["draws"], secrets, missed)
     return strata
-
-
-def explain_zero_bounds(result: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
-    public = result["strata"]["public"]
-    if not public["examples"] or not public["whole"]:
-        return []
-    return [
-        f"{symbol} is 0, because {texts} was labelled: it relies on the labellers having missed nothing."
-        for name, symbol, texts in (
-            ("gamma", "γ", "every text that could hold a miss"),
-            ("delta_2", "δ₂", "every public text"),
-        )
-        if result["misses"][name]["upper"] == 0
-    ]

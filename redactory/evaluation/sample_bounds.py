@@ -95,9 +95,6 @@ class UnmeasuredExamples(NamedTuple):
     private: int = 0
 
 
-NOTHING_UNMEASURED = UnmeasuredExamples()
-
-
 class GammaDeltaRates(NamedTuple):
     """γ and δ₂: bounds, or estimates."""
 
@@ -106,7 +103,7 @@ class GammaDeltaRates(NamedTuple):
 
 
 def compute_upper_bounds(
-    strata: Mapping[str, Stratum], confidence: float, unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED
+    strata: Mapping[str, Stratum], confidence: float, unmeasured: UnmeasuredExamples
 ) -> GammaDeltaRates:
     """Return γ⁺ and δ₂⁺ of the module docstring, each at ``confidence``, jointly at 2·confidence - 1.
 
@@ -137,10 +134,7 @@ def estimate_rates(strata: Mapping[str, Stratum]) -> GammaDeltaRates | None:
 
 
 def count_public_draws_needed(
-    strata: Mapping[str, Stratum],
-    delta_2: float,
-    confidence: float,
-    unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED,
+    strata: Mapping[str, Stratum], delta_2: float, confidence: float, unmeasured: UnmeasuredExamples
 ) -> int | None:
     """Return how many public draws without a secret would show δ₂⁺ <= ``delta_2``, private strata unchanged.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
@@ -54,10 +55,8 @@ def bootstrap_ratio(rows: Iterable[tuple[float, float]]) -> dict[str, Any]:
 
 def compute_fisher_p_value(secrets: int, secrets_found: int, controls: int, controls_found: int) -> float:
     """Return P(at least as many found values are secrets) if secrets are no easier to find than controls."""
-    from scipy.stats import fisher_exact
-
     table = [(secrets_found, secrets - secrets_found), (controls_found, controls - controls_found)]
-    return float(fisher_exact(table, alternative="greater").pvalue)
+    return float(scipy.stats.fisher_exact(table, alternative="greater").pvalue)
 
 
 def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED) -> SumTable:
@@ -102,12 +101,10 @@ def compute_binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
 
     It is at most 1 - c exactly if the one-sided Clopper-Pearson upper bound at confidence c is at most ``miss_rate``.
     """
-    from scipy.special import bdtr
-
     _check_rates(miss_rate, 0.5)
     if not 0 <= misses <= n:
         raise ValueError("needs 0 <= misses <= n")
-    return float(bdtr(misses, n, miss_rate)) if n else 1.0
+    return float(scipy.special.bdtr(misses, n, miss_rate)) if n else 1.0
 
 
 def count_secrets_needed(miss_rate: float, confidence: float) -> int:

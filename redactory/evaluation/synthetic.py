@@ -14,8 +14,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
+from redactory.detectors.spacy_model import find_model_folder, find_pipeline, import_lean_spacy
 from redactory.evaluation.canary import parse_canary_sets
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.membership import measure_roc_metrics
@@ -127,8 +129,6 @@ def measure_text_quality(
     ``labels``. ``real`` is the best achievable value; unknown ones are null. ``features`` [n, d] are those of a model
     of public text (``embed_texts``).
     """
-    from scipy.stats import wasserstein_distance
-
     order = RandomStream.from_seed(seed).permutation("real", 0, len(real))[: len(generated)]
     sides = {"written": list(generated), "real": [real[i] for i in order.tolist()]}
     test = [text for text, _ in held_out]
@@ -144,7 +144,7 @@ def measure_text_quality(
             "classifier_error": measure_classifier_error(rows, held_out),
             "unigram_distance": _compute_ngram_divergence(texts, test, 1),
             "bigram_distance": _compute_ngram_divergence(texts, test, 2),
-            "length_distance": float(wasserstein_distance(*lengths)),
+            "length_distance": float(scipy.stats.wasserstein_distance(*lengths)),
             "distinct_2": len(pairs) / pairs.total() if pairs else None,
             "mauve": None if features is None or theirs is None else compute_mauve(features(texts), theirs, seed),
         }
@@ -160,14 +160,12 @@ def measure_text_quality(
 
 def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], size: int) -> float | None:
     """Return the Jensen-Shannon divergence of the n-grams, in bits: 0 if equal, 1 if none is shared."""
-    from scipy.spatial.distance import jensenshannon
-
     first, second = _count_ngrams(texts, size), _count_ngrams(other_texts, size)
     if not first or not second:
         return None
     keys = list(first | second)
     p, q = (np.array([ngram_counts[key] for key in keys]) / ngram_counts.total() for ngram_counts in (first, second))
-    return float(jensenshannon(p, q, base=2) ** 2)
+    return float(scipy.spatial.distance.jensenshannon(p, q, base=2) ** 2)
 
 
 def compute_mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0, scale: float = 5.0) -> float:
@@ -175,17 +173,16 @@ def compute_mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: 
 
     Both are clustered together, with a tenth as many clusters as points (Pillutla et al. 2021, section 2).
     """
-    from scipy.cluster.vq import kmeans2, whiten
-    from scipy.stats import entropy
-
-    whitened = whiten(np.concatenate([features, other_features]), check_finite=False)
+    whitened = scipy.cluster.vq.whiten(np.concatenate([features, other_features]), check_finite=False)
     clusters = max(2, min(len(features), len(other_features)) // 10)
-    _, place = kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
+    _, place = scipy.cluster.vq.kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
     cut = np.split(place, [len(features)])
     # smooth by a half: an empty cluster proves nothing
     p, q = ((np.bincount(group, minlength=clusters) + 0.5) / (len(group) + clusters / 2) for group in cut)
     mixed = [share * p + (1.0 - share) * q for share in np.linspace(0.01, 0.99, 99)]
-    points = sorted([(math.exp(-scale * entropy(q, r)), math.exp(-scale * entropy(p, r))) for r in mixed])
+    points = sorted(
+        [(math.exp(-scale * scipy.stats.entropy(q, r)), math.exp(-scale * scipy.stats.entropy(p, r))) for r in mixed]
+    )
     x, y = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
     return float(np.trapezoid(y, x))
 
@@ -195,8 +192,6 @@ def embed_texts(texts: Sequence[str], language: str) -> FeatureMatrix:
 
     It was trained on public text. ``ConfigurationError`` if none is installed.
     """
-    from redactory.detectors.spacy_model import find_model_folder, find_pipeline, import_lean_spacy
-
     spacy: Any = import_lean_spacy()
     folder = find_model_folder(find_pipeline(language))
     every = spacy.util.load_config(folder / "config.cfg").get("components", {})
@@ -269,14 +264,12 @@ def compare_nearest_neighbours(
     ``confidence``, if members and others are exchangeable (a permutation test, valid for any dependence of the texts).
     ``to_members`` and ``to_others`` are mean distances, 1 minus the cosine of the character 5-grams.
     """
-    from scipy.stats import permutation_test
-
     near = _compute_ngram_cosines(generated, [*members, *non_members])
     best = near.max(1, keepdims=True)
     shares = (near >= best - 1e-6).astype(np.float64)
     weights = (shares / shares.sum(1, keepdims=True)).mean(0)
     value = float(weights[: len(members)].sum())
-    test = permutation_test(
+    test = scipy.stats.permutation_test(
         np.split(weights, [len(members)]),
         lambda ours, _, axis: ours.sum(axis),
         vectorized=True,
@@ -293,16 +286,13 @@ def compare_nearest_neighbours(
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    def fold(text: str) -> str:
+        return f"{' '.join(text.casefold().split()):<{size}}"
+
     # without inverse document frequencies: the rows are the n-grams of each text, as unit vectors
-    ngrams = TfidfVectorizer(
-        analyzer="char", ngram_range=(size, size), binary=True, use_idf=False, preprocessor=_fold_text
-    )
+    ngrams = TfidfVectorizer(analyzer="char", ngram_range=(size, size), binary=True, use_idf=False, preprocessor=fold)
     vectors = ngrams.fit_transform([*texts, *other_texts])
     return np.asarray((vectors[: len(texts)] @ vectors[len(texts) :].T).toarray())
-
-
-def _fold_text(text: str, size: int = 5) -> str:
-    return f"{' '.join(text.casefold().split()):<{size}}"
 
 
 def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from redactory import training
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, ignore_progress
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
-    from redactory.training.chat import ChatCodec
-    from redactory.training.model import TextClassifier
+from redactory.training.chat import ChatCodec
 
 _CHUNK_TEXTS = 2048
 _MAX_EXPONENT = 700.0
 
 
 def measure_perplexity(
-    model: LanguageModel, texts: Sequence[str], progress: Progress = ignore_progress, chat: ChatCodec | None = None
+    model: training.LanguageModel,
+    texts: Sequence[str],
+    progress: Progress = ignore_progress,
+    chat: ChatCodec | None = None,
 ) -> dict[str, Any]:
     """Return exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
@@ -68,7 +68,10 @@ def measure_perplexity(
 
 
 def measure_accuracy(
-    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = ignore_progress
+    model: training.model.TextClassifier,
+    texts: Sequence[str],
+    classes: Sequence[str | None],
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Return the share of ``texts`` whose class in ``classes`` the model predicts wrongly: UeDP's test error rate.
 
@@ -102,14 +105,8 @@ def measure_accuracy(
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
-            {
-                "class": name,
-                "texts": class_counts[i],
-                "errors": wrong[i],
-                "error_rate": wrong[i] / class_counts[i] if class_counts[i] else None,
-                "said": taken[i],
-            }
-            for i, name in enumerate(numbers)
+            {"class": name, "texts": n, "errors": errors, "error_rate": errors / n if n else None, "said": said}
+            for name, n, errors, said in zip(numbers, class_counts, wrong, taken, strict=True)
         ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }

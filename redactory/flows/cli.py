@@ -12,18 +12,17 @@ from typing import Annotated, Any
 import typer
 
 import redactory
-from redactory.flows import (  # noqa: F401  # noqa: F401
+from redactory.flows import (  # noqa: F401
     evaluate_commands,
+    http_commands,
     job_commands,
     label_commands,
     ldp_commands,
     log,
     model_commands,
     release_commands,
-    review_commands,
     run_commands,
     scan_commands,
-    serve_commands,
     show,
 )
 from redactory.flows.options import app
@@ -33,8 +32,6 @@ from redactory.foundation.processes import forbid_core_dumps
 _INTERRUPT_CODE, _SIGTERM_CODE = 130, 128 + signal.SIGTERM
 _RESUME_COMMANDS = ("curate", "run")
 """Commands that resume only with ``--resume``; every other one resumes when it is repeated."""
-_LOGGED_USAGE_ERROR = "invalid command line"
-"""The logged message of a usage error; the real one quotes an argument, which may be a text."""
 _REWORDED_MESSAGES = {
     "Value error, ": "",
     "Input should be": "it must be",
@@ -66,7 +63,8 @@ def main() -> None:
             raise SystemExit(2) from None
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
             # the parser's errors; Typer has its own classes for them, or uses Click's
-            _exit_with_error(_format_usage_error(error), 2, _LOGGED_USAGE_ERROR)
+            # the log must not quote an argument, which may be a text
+            _exit_with_error(_format_usage_error(error), 2, "invalid command line")
         _exit_with_error(_format_unexpected_error(error), 1)
     if code == _INTERRUPT_CODE:
         _exit_with_error(f"interrupted: {_format_resume_hint()}", code)
@@ -87,7 +85,10 @@ def _exit_with_error(message: str, code: int, log_message: str | None = None) ->
 
 
 def _format_resume_hint() -> str:
-    return "run the same command again to continue" + " (with --resume)" * (log.get_command() in _RESUME_COMMANDS)
+    command = log.current_command
+    if command in sys.argv and "-" in sys.argv[sys.argv.index(command) :]:
+        return "standard input and output cannot be resumed; run the command again with the whole input"
+    return "run the same command again to continue" + " (with --resume)" * (command in _RESUME_COMMANDS)
 
 
 def _format_usage_error(error: Any) -> str:

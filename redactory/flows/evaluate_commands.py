@@ -67,6 +67,12 @@ def _describe_comparison(r: Result) -> Page:
     yield table("Comparison in per cent; below each value its interval at 95 %", header, rows)
     yield "covered: secrets found completely. precision, recall: of characters."
     yield "public, missed: examples in which nothing is found, without and with a secret. texts/s: on one core."
+    labels = {label: scores["n"] for label, scores in r["table"][0]["by_label"].items()}
+    cells = (
+        [label, n, *(fill("{cover_recall[value]:.1%}", row["by_label"][label]) for row in r["table"])]
+        for label, n in labels.items()
+    )
+    yield table("Covered, by label", ("label", "secrets", *map(_name_engine, r["table"])), cells)
     for engine in r["table"]:
         if engine["quarantined"] and engine["policy"] != "strict":
             yield fill("{engine} could not read {quarantined:n example}.", engine)
@@ -74,16 +80,19 @@ def _describe_comparison(r: Result) -> Page:
 
 def _list_scores(scores: Result) -> Iterator[list[str]]:
     """Yield an engine's scores, and their intervals."""
-    kind, colon, model = scores["engine"].partition(":")
-    name = {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
     shares = [scores[key] for key in ("cover_recall", "char_precision", "char_recall", "public_share")]
     missed, speed = scores["miss_rate"], scores["texts_per_second"]
     values = [format_interval(share).partition(" ")[0].rstrip("%") for share in shares]
-    yield [name, *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
+    yield [_name_engine(scores), *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
     intervals = map(format_interval, shares)
     ends = [interval.partition("(")[2].rstrip("%)").replace(" to ", "–").replace("%", "") for interval in intervals]
     speeds = f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"
     yield ["", *ends, fill("up to {upper:3%}", missed), speeds]
+
+
+def _name_engine(scores: Result) -> str:
+    kind, colon, model = str(scores["engine"]).partition(":")
+    return {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
 
 
 def _describe_detection(r: Result) -> Page:
@@ -345,22 +354,13 @@ def _describe_extraction(r: Result) -> Page:
     yield fill("Of control values never seen {controls_share:2} were found.", r)
     if r["p_value"] is not None:
         yield fill("By chance alone, as many are found with probability {p_value:.2g}.", r)
-    header, keys = (
-        ("", "secrets", "found", "controls", "found"),
-        ("secrets", "secrets_found", "controls", "controls_found"),
-    )
-    rows = ((label, *(counts[key] for key in keys)) for label, counts in r["by_label"].items())
-    yield table("By label", header, rows)
-    seen = (counts for counts in r["by_times_seen"] if counts["secrets"])
-    yield table(
-        "By times seen in training",
-        header,
-        ((_format_times(counts), *(counts[key] for key in keys)) for counts in seen),
-    )
-    completed = (
-        "Prompted with the preceding words: {secrets_found} of {secrets:n secret} completed, {controls_found} of "
-    )
-    yield fill(completed + "{controls} controls", r["completion"])
+    keys = ("secrets", "secrets_found", "controls", "controls_found")
+    times = {_format_times(counts): counts for counts in r["by_times_seen"] if counts["secrets"]}
+    for title, groups in {"By label": r["by_label"], "By times seen in training": times}.items():
+        rows = ((name, *(counts[key] for key in keys)) for name, counts in groups.items())
+        yield table(title, ("", "secrets", "found", "controls", "found"), rows)
+    completed = "Prompted with the preceding words: {secrets_found} of {secrets:n secret} completed, "
+    yield fill(completed + "{controls_found} of {controls} controls", r["completion"])
     yield from (f"Not measured: {reason}" for reason in [*r["reasons"], *r["completion"]["reasons"]])
 
 

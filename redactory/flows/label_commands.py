@@ -13,6 +13,8 @@ from redactory.flows.options import command, drop_unset
 from redactory.flows.show import MISSES, Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 
+HeldBack = Annotated[Path | None, Option(help="Other labelled rows, to compare the policies before and after.")]
+
 # ``redactory label``: rows to fit a tagger, or a sample to measure misses.
 
 
@@ -97,7 +99,7 @@ _SHARE_COLUMNS = {
 
 
 def _describe_score(r: Result) -> Page:
-    from redactory.evaluation.sample import explain_zero_bounds
+    from redactory.evaluation.report import explain_zero_bounds
 
     sample = (
         "Sample '{sample[name]}' of {drawn[date]}, scored on {sample[date]}: {texts:n text} with {secrets:n secret}."
@@ -133,9 +135,9 @@ def _describe_score(r: Result) -> Page:
 @command("label agreement")
 def measure_agreement(
     first: Annotated[Path, Argument(metavar="FIRST", help="One annotator's JSONL, or Label Studio's JSON.")],
-    second: Annotated[Path, Argument(metavar="SECOND", help="Another annotator's copy of the same rows.")],
+    second: Annotated[Path, Argument(metavar="SECOND", help="Another annotator's file of the same rows.")],
 ) -> Shown:
-    """Measure how far two annotators agree on the same rows, and list the rows that differ by number."""
+    """Measure how far two annotators agree on the rows in both files, and list the rows that differ by number."""
     r = redactory.label_agreement(first, second)
     return r, describe_agreement(r)
 
@@ -148,6 +150,8 @@ def describe_agreement(r: Result) -> Page:
     )
     header = ("label", "spans of first", "of second", "kappa", "F1", "overlapping")
     yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
+    if any(r["only"]):
+        yield fill("Not compared: {only[0]:n row} only in the first, {only[1]} only in the second.", r)
     yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels"
     yield "and bounds. overlapping: share of spans that overlap one of the other annotator with the same label."
     cells = [
@@ -167,6 +171,8 @@ def _format_labels(counts: Result) -> str:
 
 # ``redactory fit``: a tagger, or the conservative policy.
 
+HeldBack = Annotated[Path | None, Option(help="Other labelled rows, to compare the policies before and after.")]
+
 
 @command("fit tagger")
 def fit_tagger(
@@ -174,13 +180,12 @@ def fit_tagger(
     out: Annotated[Path, Option(help="The tagger's folder.")],
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
-    held_back: Annotated[
-        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
-    ] = None,
+    held_back: HeldBack = None,
+    own_config: opt.OwnConfig = None,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
-    settings = drop_unset(seed=seed, epochs=epochs)
-    r = redactory.fit_tagger(labelled, out, settings, progress=report_progress, held_back=held_back)
+    settings, compared = drop_unset(seed=seed, epochs=epochs), {"held_back": held_back, "config": own_config}
+    r = redactory.fit_tagger(labelled, out, settings, progress=report_progress, **compared)
     return r, describe_tagger(r)
 
 
@@ -242,9 +247,7 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
-    held_back: Annotated[
-        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
-    ] = None,
+    held_back: HeldBack = None,
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}

@@ -21,7 +21,7 @@ _LOGGED_COUNTS = ("rows", "documents", "rejected", "examples", "public", "privat
 _target: Path | None = None
 """The file to append to; ``-`` is standard error, None is no log."""
 _start = time.monotonic()
-_command: str | None = None
+current_command: str | None = None
 
 
 def start_log(target: str | None, command: str | None) -> None:
@@ -29,8 +29,8 @@ def start_log(target: str | None, command: str | None) -> None:
 
     ``ConfigurationError`` if the file cannot be written, or the variable has an unknown value.
     """
-    global _target, _start, _command
-    _target, _start, _command = None, time.monotonic(), command
+    global _target, _start, current_command
+    _target, _start, current_command = None, time.monotonic(), command
     log_format = os.environ.get(LOG_VARIABLE, "")
     if log_format not in ("", "json"):
         raise ConfigurationError(f"{LOG_VARIABLE}: the only log format is 'json'; set it to that, or to nothing")
@@ -47,11 +47,6 @@ def start_log(target: str | None, command: str | None) -> None:
                 f"--log-json: {target} cannot be written: {error.strerror}; choose a file in a writable folder"
             ) from None
     log_event("begin", command=command, process=os.getpid())
-
-
-def get_command() -> str | None:
-    """The name of the current command."""
-    return _command
 
 
 def stop_log() -> None:

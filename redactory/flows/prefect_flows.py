@@ -100,15 +100,8 @@ def curate(
     ``output`` may contain ``{start}`` and ``{date}``, the time for which the run was scheduled (``timezone``). ``dask``
     is the address of a Dask scheduler whose workers run the tasks; None for ``workers`` processes on this machine.
     """
-
-    def curate_and_publish(settings: Config) -> dict[str, Any]:
-        result = curate_with_tasks(settings, dask=dask, resume=resume, progress=get_progress())
-        publish_run(config, result)
-        if verify:
-            require_verified_run(Path(result["run"]))
-        return result
-
-    return _run_job(curate_and_publish, config, output, workers, timezone)
+    options: dict[str, Any] = {"dask": dask, "verify": verify, "resume": resume, "progress": get_progress()}
+    return _run_job(partial(_curate_and_publish, config, **options), config, output, workers, timezone)
 
 
 @make_flow_decorator("run")
@@ -126,8 +119,8 @@ def run(
     def run_steps(settings: Config) -> dict[str, Any]:
         require_training_packages()
         check_device(settings)
-        curated = curate_with_tasks(settings, dask=dask, resume=resume, progress=get_progress())
-        publish_run(config, curated)
+        options: dict[str, Any] = {"dask": dask, "resume": resume, "progress": get_progress()}
+        curated = _curate_and_publish(config, settings, verify=False, **options)
         step = partial(run_as_task, RunFolder(Path(curated["run"])).state)
         result = whole.run(settings, resume=True, step=step, progress=get_progress())
         publish_guarantee(config, result["model"])
@@ -136,6 +129,17 @@ def run(
         return result
 
     return _run_job(run_steps, config, output, workers, timezone)
+
+
+def _curate_and_publish(
+    config: str, settings: Config, *, dask: str | None, verify: bool, **options: Any
+) -> dict[str, Any]:
+    """Curate with tasks, publish the counts, and verify the run if requested."""
+    result = curate_with_tasks(settings, dask=dask, **options)
+    publish_run(config, result)
+    if verify:
+        require_verified_run(Path(result["run"]))
+    return result
 
 
 def _run_job(
@@ -172,13 +176,6 @@ def nightly(
     """
     forbid_core_dumps()
 
-    def curate_and_publish(settings: Config, **options: Any) -> dict[str, Any]:
-        result = curate_with_tasks(settings, dask=dask, **options)
-        publish_run(config, result)
-        if verify:
-            require_verified_run(Path(result["run"]))
-        return result
-
     def run_and_publish() -> dict[str, Any]:
         scheduled_time = flow_run.scheduled_start_time.astimezone(load_time_zone(timezone))
         result = plain_nightly(
@@ -186,7 +183,7 @@ def nightly(
             output=output,
             date=scheduled_time.date().isoformat() if has_date_placeholder(load_config(config)) else None,
             workers=workers,
-            curate_run=curate_and_publish,
+            curate_run=partial(_curate_and_publish, config, dask=dask, verify=verify),
             progress=get_progress(),
         )
         held = [Path(run_record["run"]).name for run_record in result["nights"] if run_record["state"] == "held"]

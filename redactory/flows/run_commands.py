@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,6 +147,9 @@ def describe_curation(r: Result) -> Page:
     yield warning(r["uncovered"])
     yield r["languages"]
     yield r["public_labels"]
+    rejections = ", ".join(f"{reason} {count:,}" for reason, count in r["rejected_by_reason"].items())
+    share = f"{fill('{rejected} of {rows:n row} rejected', r)} ({rejections})."
+    yield warning(r["rejected"] and f"{share} To stop such a run, set input.max_rejected_share.")
     rows = {name: r[name] for name in ("rows", "documents", "rejected")}
     yield table("Rows", (), rows | indent(r["rejected_by_reason"]))
     decisions = [(name, r[name], f"{r[name] / (r['examples'] or 1):.1%}") for name in DECISIONS]
@@ -235,7 +239,10 @@ def redact(
 
 def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
     left_out = {f"files left out: {reason}": count for reason, count in r["files_left_out"].items()}
-    removed = {"images, attachments and other parts removed": r["taken_out"]}
+    removed = {
+        "images, attachments and other parts removed": r["taken_out"],
+        "formulas without a value removed": r["formulas_taken_out"],
+    }
     names = {"pdf": "PDF files written as text", "msg": "Outlook messages written as mail"}
     removed |= {names[kind]: count for kind, count in r["converted"].items()}
     rows = {"read": r["rows"], "written": r["written"], "left out": sum(r["quarantined"].values())}
@@ -317,13 +324,8 @@ def run(
     result = _run_job("run", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
     _print_remarks(config, output)
-    return result, _describe_run(result)
-
-
-def _describe_run(r: Result) -> Page:
-    yield from describe_curation(r)
-    yield from describe_training(r["model"])
-    yield from describe_measurements(r["evaluation"])
+    pages = describe_curation(result), describe_training(result["model"]), describe_measurements(result["evaluation"])
+    return result, chain(*pages)
 
 
 def _run_job(work: str, config: str, prefect: bool, dask: str | None = None, **options: Any) -> dict[str, Any]:
@@ -493,16 +495,8 @@ def simulate(
     ] = None,
 ) -> Shown:
     """Write support dialogues of invented people, with the position of every secret."""
-    r = redactory.simulate(
-        out,
-        rows,
-        seed,
-        canaries,
-        copies,
-        report_progress,
-        undetectable_canary_rate,
-        **drop_unset(templates=templates or None),
-    )
+    options = drop_unset(undetectable_canary_rate=undetectable_canary_rate, templates=templates or None)
+    r = redactory.simulate(out, rows, seed, canaries, copies, report_progress, **options)
     written = "Wrote {rows:n dialogue} with {count:n labelled secret} to {out}"
     page = [fill(written, r, count=sum(r["secrets"].values())), r["canaries"] and f"Canaries: {r['canaries_file']}"]
     return r, page

@@ -49,6 +49,7 @@ def scan(
 ) -> Shown:
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
     from redactory.pipelines.documents.detection_options import load_detection_options
+    from redactory.pipelines.documents.scan import has_no_text
 
     config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     if explain:
@@ -77,7 +78,12 @@ def scan(
         on_span=_print_span_context if reveal else None,
         progress=ignore_progress if reveal else report_progress,
     )
-    unread = [file["file"] for file in result["files"] if _is_unread(file)]
+    unread = [
+        # all rows were rejected, for a reason other than an empty table cell
+        file["file"]
+        for file in result["files"]
+        if not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
+    ]
     code = 2 if unread else 1 if check and not result["clean"] else 0
     return result, _describe_scan(result, unread, list_spans=not reveal), code
 
@@ -161,13 +167,6 @@ def _print_span_context(span: Any, line: str) -> None:
     style = MASKED_STYLE if span["policy"] == "strict" else FLAGGED_STYLE
     out.print(format_span(span), soft_wrap=True, markup=False)
     out.print(Text.assemble("  ", before, (span_text, style), after), soft_wrap=True)
-
-
-def _is_unread(file: Any) -> bool:
-    """Return whether all rows of a file were rejected for a reason other than an empty table cell."""
-    from redactory.pipelines.documents.scan import has_no_text
-
-    return not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
 
 
 # ``redactory scan --explain``: the one page that shows text, and only that of the command line.

@@ -78,11 +78,10 @@ def format_interval(metric: Mapping[str, Any], places: int = 1) -> str:
         return "none"
     if metric["low"] == metric["high"]:
         return f"{metric['value']:.{places}%}"
-    low, high = (format_bound(metric[end], places=places, unit="%") for end, format_bound in _ENDS)
+    low, high = (
+        bound(metric[end], places=places, unit="%") for end, bound in (("low", format_lower), ("high", format_upper))
+    )
     return f"{metric['value']:.{places}%} ({low} to {high})"
-
-
-_ENDS = (("low", format_lower), ("high", format_upper))
 
 
 def fill(template: str, values: Mapping[str, Any], **more: Any) -> str:

@@ -184,13 +184,10 @@ def _change_value_at_path(value: Any, steps: tuple[PathStep, ...], visit: String
 
 
 def _visit_path_target(value: Any, visit: StringVisitor) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return visit(_require_valid_text(value), "said", None)
-    if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-        return [_visit_turn(entry, visit, None) for entry in value]
-    raise NoTextError(get_rejection_code(value))
+    is_conversation = isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
+    if not (value is None or isinstance(value, str) or is_conversation):
+        raise NoTextError(get_rejection_code(value))
+    return _visit_content(value, visit, None)
 
 
 def get_rejection_code(value: Any) -> str:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from typing import Literal, NamedTuple, get_args
 
+from redactory.detectors.lists import fold_term, fold_text
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.names import remove_title, split_suffix
 
@@ -50,11 +51,11 @@ class NameSearch:
 
     def __init__(self, name: str) -> None:
         bare_name, generations = split_suffix(unicodedata.normalize("NFC", name))
-        self.words = split_name(bare_name)
+        self.words = tuple(word for word in split_name(bare_name) if fold_term(word))
         if not any(map(str.isalpha, "".join(self.words))):
             raise ConfigurationError('--person: expected a name, like "Mary Smith"')
         first, *middle, last = map(_make_word_pattern, self.words if len(self.words) > 1 else self.words * 2)
-        initial, dot, others = re.escape(_fold(self.words[0])[0][0]), r"(?:\.\s*|\s+)", r"[^\W\d_]\.?"
+        initial, dot, others = re.escape(fold_text(self.words[0]).text[0]), r"(?:\.\s*|\s+)", r"[^\W\d_]\.?"
         between = rf"[\W_]{{0,3}}(?:(?:{'|'.join([*middle, others])})[\W_]{{1,3}}){{0,2}}"
         patterns: dict[MatchKind, str] = {"surname": last}
         if len(self.words) > 1:
@@ -72,7 +73,8 @@ class NameSearch:
 
     def find_matches(self, text: str) -> list[NameMatch]:
         """Return the matches in ``text``, in order; none overlaps a clearer one."""
-        folded, places = _fold(text)
+        source = fold_text(text)
+        folded = source.text
         if self._last.search(folded) is None:
             return []
         matches = list[NameMatch]()
@@ -85,20 +87,7 @@ class NameSearch:
         for kind, pattern in self._patterns.items():
             matches += [NameMatch(*match.span(), kind) for match in pattern.finditer(folded)]
             folded = pattern.sub(_blank_out, folded)
-        return sorted(NameMatch(places[start], places[end - 1] + 1, kind) for start, end, kind in matches)
-
-
-def _fold(text: str) -> tuple[str, range | list[int]]:
-    """Fold case, accents and invisible characters; return also the place of each folded character in ``text``."""
-    if text.isascii():
-        return text.lower(), range(len(text))
-    folded = [
-        (character, place)
-        for place, original in enumerate(text)
-        for character in unicodedata.normalize("NFKD", original).casefold()
-        if unicodedata.category(character) not in ("Mn", "Cf")
-    ]
-    return "".join(character for character, _ in folded), [place for _, place in folded]
+        return sorted(NameMatch(*source.get_source_range(start, end), kind) for start, end, kind in matches)
 
 
 def _blank_out(match: re.Match[str]) -> str:
@@ -106,6 +95,6 @@ def _blank_out(match: re.Match[str]) -> str:
 
 
 def _make_word_pattern(word: str) -> str:
-    spellings = dict.fromkeys(_fold(spelling)[0] for spelling in (word, word.translate(_UMLAUTS)))
+    spellings = dict.fromkeys(fold_text(spelling).text for spelling in (word, word.translate(_UMLAUTS)))
     joined = "|".join(re.sub(r"\\-", r"[-‐\\s]?", re.sub("['’]", "['’]?", re.escape(s))) for s in spellings)
     return f"(?:{joined})"

@@ -11,19 +11,6 @@ import regex
 if TYPE_CHECKING:
     from faker import Faker
 
-OTHER_TITLES = {
-    "mr": ("Dr", "Prof"),
-    "mrs": ("Ms", "Dr", "Prof"),
-    "ms": ("Mrs", "Dr", "Prof"),
-    "miss": ("Ms", "Mrs"),
-    "mx": ("Dr", "Prof"),
-    "dr": ("Prof",),
-    "prof": ("Dr",),
-    "sir": ("Mr", "Dr"),
-    "madam": ("Mrs", "Ms"),
-    **dict.fromkeys(("herr", "frau", "señor", "señora", "mme"), ("Dr", "Prof")),
-}
-"""Titles that may replace another one of the same gender."""
 _MALE, _FEMALE = "m", "f"
 _GENDERS = {"male": _MALE, "female": _FEMALE}
 _TITLES_BY_GENDER = {
@@ -38,6 +25,8 @@ _TITLES = {title: gender for gender, titles in _TITLES_BY_GENDER.items() for tit
 _DON = {"don": _MALE, "dona": _FEMALE, "dna": _FEMALE}
 _LOCAL_TITLES = {"fr": {"m": _MALE, "me": "", "pr": ""}, **dict.fromkeys(("es", "it", "pt"), _DON), "de": {"mag": ""}}
 """Titles that are names or initials in other languages."""
+_NAMES_ELSEWHERE = {"heer": ("nl",), "ing": ("de", "es", "it", "nl", "pt"), "sig": ("it",)}
+"""Titles that are names in other languages than these, unless in lower case or with a full stop."""
 _GENERATIONS = {"jr": "jr", "junior": "jr", "jun": "jr", "sr": "sr", "senior": "sr", "sen": "sr"}
 _GENERATIONS |= {number: number for number in ("ii", "iii", "iv")}
 _NAMES = {"jun", "sen"}
@@ -48,6 +37,9 @@ _PARTICLE_WORDS = (
     "las los le el al bin ibn bint"
 )
 _PARTICLES = frozenset(_PARTICLE_WORDS.split())
+_FIRST_PARTICLES = {"van", "von", "vom", "zu", "de"}
+_ARTICLES = {"der", "den", "de", "dem", "het", "ten", "ter", "te", "t", "la", "las", "los"}
+"""Particles with a capital at the start of a name, as in "Van der Berg"; others are names there ("Do Van Minh")."""
 _FACULTIES = {"med", "phil", "jur", "rer", "nat", "habil"}
 _CONJUNCTIONS = {"and", "und", "y", "et", "e", "en", "i", "og", "och"}
 _LETTERS = r"[\p{L}\p{M}\p{N}]"
@@ -101,6 +93,13 @@ def _get_titles(language: str) -> dict[str, str]:
     return _TITLES | _LOCAL_TITLES.get(language.partition("-")[0], {})
 
 
+def is_title(value: str, language: str = "en") -> bool:
+    """Return whether ``value`` consists of titles, like "Prof. Dr. med."."""
+    titles = {*_get_titles(language), *_FACULTIES}
+    words = [fold_word(match[0]) for match in _WORD.finditer(value)]
+    return bool(words) and all(word in titles for word in words)
+
+
 def has_gendered_title(title: str) -> bool:
     """Return whether ``title`` is one like "Mrs. ", which tells the gender of the name that follows."""
     return bool(_TITLES.get(fold_word(title)))
@@ -108,14 +107,18 @@ def has_gendered_title(title: str) -> bool:
 
 def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     """Split a person's name into its words and tell what each is."""
-    titles = _get_titles(language)
+    titles, language = _get_titles(language), language.partition("-")[0]
     matches = [*_WORD.finditer(value)]
     texts = [fold_word(match[0]) for match in matches]
+    is_titles = [
+        text in titles and (language in _NAMES_ELSEWHERE.get(text, (language,)) or _is_abbreviation(value, match))
+        for text, match in zip(texts, matches, strict=True)
+    ]
     first, last = 0, len(texts)
     # "de heer", "Dr. med."
     while first < last - 1 and (
-        texts[first] in titles
-        or (texts[first] == "de" and texts[first + 1] in titles)
+        is_titles[first]
+        or (texts[first] == "de" and is_titles[first + 1])
         or (first and texts[first] in _FACULTIES and _is_abbreviation(value, matches[first]))
     ):
         first += 1
@@ -129,7 +132,7 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
         last -= 1
     words: list[NameWord] = []
     for place, (match, text) in enumerate(zip(matches, texts, strict=True)):
-        if place < first or (words and words[-1].role in ("conjunction", "title") and text in titles):
+        if place < first or (words and words[-1].role in ("conjunction", "title") and is_titles[place]):
             role = "title" if place < last - 1 else "word"
         elif place >= last:
             role = "generation" if text in _GENERATIONS else "degree"
@@ -138,8 +141,10 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
         elif len(text) == 1 and text.upper() != text and match[0].isupper():
             role = "initial"
         else:
-            is_lower = match[0].islower() or (place + 2 < last and texts[place + 1] in _PARTICLES)
-            role = "particle" if text in _PARTICLES and (place > first or is_lower) and place < last - 1 else "word"
+            is_pair = place + 2 < last and text in _FIRST_PARTICLES and texts[place + 1] in _ARTICLES
+            is_inside = place > first and not (texts[first] in _PARTICLES and words[first].role == "word")
+            is_particle = text in _PARTICLES and (is_inside or is_pair or match[0].islower())
+            role = "particle" if is_particle and place < last - 1 else "word"
         words.append(NameWord(match.start(), match.end(), text, role))
     return words
 

@@ -21,11 +21,11 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.dates import DateShifter, draw_day_shift
 from redactory.redaction.mask import MASK, Edit, merge_intervals
 from redactory.redaction.names import (
-    OTHER_TITLES,
     choose_faker_locale,
     create_faker,
     fold_word,
     has_gendered_title,
+    is_title,
     load_faker_names,
     split_name_words,
 )
@@ -230,7 +230,7 @@ class Surrogate(Replacement):
     reveals = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
         "under the same key, the days between two dates of a document, the country of a telephone number, an IBAN or "
-        "a national number, the network of a card, whether an IP address is private, and the titles, particles and "
+        "a national number, the network of a card, whether an IP address is private, titles, and the particles and "
         "implied gender of a name. An invented value may belong to a real person."
     )
     needs_key = True
@@ -247,6 +247,8 @@ class Surrogate(Replacement):
         def replace_value(kind: str, value: str) -> str:
             if kind == "DATE" or dates.is_date(value):
                 return dates.shift_dates(value) or f"<{kind}>"
+            if kind == "TITLE" and is_title(value, self._language):
+                return value
             form, key = detect_kind(value) or kind, spellings.get_canonical_key(kind, value)
             for attempt in range(20):
                 draw = random.Random(self._derive_seed(form, key, str(attempt)))
@@ -269,9 +271,6 @@ class Surrogate(Replacement):
         if kind == "PHONE_NUMBER":
             number = f"+{key}" if key.isdecimal() else value
             return invent_phone(value, parse_phone(number, self._language), draw)
-        titles = OTHER_TITLES.get(normalize_value(value).rstrip("."))
-        if kind == "TITLE" and titles is not None:
-            return match_case(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
             with _FAKER_LOCK:
                 fake = create_faker(choose_faker_locale(value, self._language))

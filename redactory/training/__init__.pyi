@@ -1,5 +1,15 @@
 """The names of this room: type checkers read them here, and lazy_loader imports each when it is asked for."""
 
+from . import accounting as accounting
+from . import data as data
+from . import guarantee as guarantee
+from . import histogram as histogram
+from . import ldp as ldp
+from . import model as model
+from . import numerics as numerics
+from . import train as train
+from . import uedp as uedp
+from . import vocabulary as vocabulary
 from .guarantee.card import make_guarantee_card as make_guarantee_card
 from .guarantee.card import render_guarantee_page as render_guarantee_page
 from .model import LanguageModel as LanguageModel

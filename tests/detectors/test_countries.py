@@ -13,8 +13,13 @@ from faker import Faker
 
 from redactory.detectors import Detector, DetectSettings, recognizers
 from redactory.detectors.check_digits import make_rejector
-from redactory.detectors.phones import list_extra_regions
-from redactory.detectors.recognizers import COUNTRY_RECOGNIZERS, SCORES, list_recognizer_names, load_builtin_recognizers
+from redactory.detectors.recognizers import (
+    COUNTRY_RECOGNIZERS,
+    SCORES,
+    list_extra_regions,
+    list_recognizer_names,
+    load_builtin_recognizers,
+)
 from redactory.detectors.settings import PatternSettings
 from tests.detectors.national_numbers import NUMBERS, numbers_of, texts_of
 

@@ -441,6 +441,28 @@ def test_every_section_switches_an_engine_on(tagger_folder: Path, presidio_file:
             assert list(identify_engines(settings)) == [name]
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Hello Anna,\n\nPeter Kern called", ["Anna", "Peter Kern"]),
+        ("Anna, \r\n \t\r\n\n Peter!\n", ["Anna", "Peter!"]),
+        ("Anna\nKern", ["Anna\nKern"]),
+        ("Anna\n\n", ["Anna"]),
+        ("\n\nAnna", ["Anna"]),
+    ],
+)
+def test_a_name_of_a_model_ends_at_a_blank_line(text: str, names: list[str]) -> None:
+    start = text.find("Anna") if text[:1] != "\n" else 0
+    end = text.find(" called") if " called" in text else len(text)
+    spans = tuple(Span(start, end, "PERSON", 1.0, detector) for detector in ("tagger", "spacy", "list", "presidio"))
+    [output] = module.read_each(lambda texts: [EngineOutput(spans)], [text])
+    for detector in ("tagger", "spacy"):
+        cut = [span for span in output.spans if span.detector == detector]
+        assert [text[span.start : span.end].strip() for span in cut] == names
+    # terms of a list and forms may go on
+    assert {*spans[2:]} <= {*output.spans}
+
+
 def test_without_engines_the_rules_remain() -> None:
     rules = {"rules": ["digit", "capital", "name"]}
     nothing = DetectSettings.model_validate({**OFF, "conservative": rules})

@@ -223,13 +223,24 @@ def test_a_regular_expression_is_part_of_the_identity_and_names_its_engine() -> 
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("re:(Bluebird", "invalid regular expression at character "), ("re:B*", "matches an empty text")]
+    ("word", "said"),
+    [
+        ("re:(Bluebird", "invalid regular expression at character "),
+        ("re:B*", "matches an empty text"),
+        (f"re:{'(' * 5_000}Bluebird{')' * 5_000}", "too many nested parentheses"),
+    ],
 )
 def test_a_wrong_expression_is_refused_and_not_quoted(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as raised:
         engine([word])
     assert "detect.lists.deny.0.words.0: " in str(raised.value)
     assert "luebird" not in str(raised.value)
+
+
+def test_an_expression_nested_too_deeply_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    path = _file(tmp_path, "a.txt", f"Mark\nre:{'(' * 5_000}x{')' * 5_000}\n")
+    with pytest.raises(ConfigurationError, match=r"a\.txt, line 2: .* too many nested parentheses"):
+        list(load_terms([WordList(file=path)], "k"))
 
 
 def test_a_text_on_which_an_expression_does_not_end_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:

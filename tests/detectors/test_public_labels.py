@@ -49,6 +49,15 @@ def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(
         assert before <= set(policy.select_spans(text, opened)), "a hit of another label never goes"
 
 
+def test_overlapping_ranges_are_opened_together_or_not_at_all() -> None:
+    """Else a masked street cuts the postcode that another engine found across its end."""
+    address = [Span(0, 10, "ORG", 0.9, "a"), Span(8, 14, "ORG", 0.9, "b"), Span(12, 20, "DATE_TIME", 0.9, "b")]
+    spans = (*address, Span(3, 5, "PERSON", 0.1, "a"), Span(22, 25, "ORG", 0.9, "a"))
+    strict, _ = build_policies(DetectSettings())
+    assert strict.allow_public(EngineOutput(spans, ()), PUBLIC).allowed_ranges == ((22, 25),)
+    assert len(strict.allow_public(EngineOutput(tuple(address), ()), PUBLIC).allowed_ranges) == 3
+
+
 @pytest.fixture(scope="module")
 def policies() -> dict[str, Policy]:
     return {"all secret": Policy.load({}), "some public": Policy.load({"detect": {"public_labels": list(PUBLIC)}})}

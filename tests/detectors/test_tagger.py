@@ -156,6 +156,13 @@ def test_a_year_alone_is_no_secret(text: str, is_secret: bool) -> None:
     assert (min(token.probability for token in output.non_entity_scores) < 0.85) == is_secret
 
 
+def test_a_price_is_no_address() -> None:
+    [output] = TaggerEngine(TaggerSettings(), "en").read(["49.90 from 10.0.0.1"])
+    assert [(span.start, span.end, span.label) for span in output.spans] == [(11, 19, "IP_ADDRESS")]
+    price, *_ = output.non_entity_scores
+    assert price.probability > 0.85
+
+
 @given(SCORES, st.lists(st.booleans(), min_size=12, max_size=12))
 def test_spans_are_whole_runs_cut_where_the_label_changes(
     scores: list[tuple[float, list[int]]], spaces: list[bool]

@@ -72,7 +72,7 @@ def plainly(folder: Path) -> Plainly:
 def test_every_word_takes_its_most_suspicious_piece_of_all_windows(
     engine: TransformersEngine, plainly: Plainly, text: str
 ) -> None:
-    windows = plainly.tokens(text, engine._model.window, engine._model._stride)
+    windows = plainly.tokens(text, engine._window, engine._stride)
     assert (len(windows) > 3) == (text is LONG)
     tokens = [token for window in windows for token in window]
     reading = alone(engine.read([text]))
@@ -90,7 +90,7 @@ def test_what_is_public_counts_as_plain(folder: Path, plainly: Plainly) -> None:
     engine = engine_of(folder)
     engine.treat_as_public({"LOCATION"})
     reading = alone(engine.read([LONG]))
-    tokens = [t for window in plainly.tokens(LONG, engine._model.window, engine._model._stride) for t in window]
+    tokens = [t for window in plainly.tokens(LONG, engine._window, engine._stride) for t in window]
     for start, end, probability, _ in reading.non_entity_scores:
         inside = [row for first, last, row in tokens if start <= first and last <= end]
         worst = min(row[0] + row[3] + row[4] for row in inside)
@@ -147,7 +147,7 @@ def test_kinds_are_labels_without_the_prefixes_of_tags(tmp_path: Path, labels: s
     folder = labelled_folder(tmp_path, *labels.split())
     assert capability_of(folder).labels == set(kinds.split())
     engine = engine_of(folder)
-    assert engine._model._kinds == kinds.split()
+    assert engine._kinds == kinds.split()
     assert set() != {span.label for span in alone(engine.read([LONG])).spans} <= set(kinds.split())
 
 
@@ -162,7 +162,7 @@ def test_the_architecture_of_openai_s_privacy_filter_is_read(tmp_path: Path) -> 
     assert get_kinds(capability_of(folder).labels) == set(kinds.split())
     text = "Anna lives in Zoë's 😀 house. " * 9
     engine = engine_of(folder)
-    assert engine._model.window < len(AutoTokenizer.from_pretrained(folder)(text)["input_ids"])
+    assert engine._window < len(AutoTokenizer.from_pretrained(folder)(text)["input_ids"])
     reading = alone(engine.read([text]))
     words = {text[word.start : word.end] for word in reading.non_entity_scores}
     assert words == {"Anna", "lives", "in", "Zoë", "'", "s", "😀", "house", "."}
@@ -172,7 +172,7 @@ def test_the_architecture_of_openai_s_privacy_filter_is_read(tmp_path: Path) -> 
     strict = build_policies(settings)[0]
     assert list(strict.select_spans(text, reading)) == list(reading.spans)
     settings = settings.model_copy(update={"public_labels": ("PERSON",)})
-    assert load_engines(settings)[0][0]._model._public_kinds == [engine._model._kinds.index("private_person")]
+    assert load_engines(settings)[0][0]._public_kinds == [engine._kinds.index("private_person")]
 
 
 def _headless(folder: Path) -> None:

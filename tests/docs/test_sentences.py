@@ -232,7 +232,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     del written["columns"], written["labels"]
     yield "synthetic card", render_synthetic_card({**written, "versions": run["versions"]}, card), "epsilon delta"
     for name, one in (("report", card), ("report, by count", counted), ("report, units", of_units)):
-        figured = " ".join(figure.text for figure in list_card_metrics(one))
+        figured = " ".join(metric.figure or metric.sentence for metric in list_card_metrics(one))
         wanted = "epsilon one in" + (" times" if epsilon < 6.9 else "") + ("" if one is of_units else " share")
         yield name, " ".join([*list_promises(one), figured]), wanted
     yield "figures", _shown(describe_guarantee(card)), "epsilon delta share"

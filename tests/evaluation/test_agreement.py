@@ -29,6 +29,11 @@ def make_row(text: str, *spans: tuple[int, int, str]) -> dict[str, Any]:
     return {"text": text, "spans": named}
 
 
+def compare_numbered(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> dict[str, Any]:
+    """The comparison of rows that have the same numbers in both lists."""
+    return compare_labels(dict(enumerate(first, 1)), dict(enumerate(second, 1)))
+
+
 def list_token_labels(row: dict[str, Any], label: str | None) -> list[str]:
     """The category of each token, found letter by letter: what its letters are marked with, joined."""
     letters: list[set[str]] = [set() for _ in row["text"]]
@@ -47,7 +52,7 @@ def list_token_labels(row: dict[str, Any], label: str | None) -> list[str]:
 def test_kappa_is_that_of_scikit_learn(rows: list[tuple[str, Any, Any]]) -> None:
     first = [make_row(text, *spans) for text, spans, _ in rows]
     second = [make_row(text, *spans) for text, _, spans in rows]
-    result = compare_labels(first, second)
+    result = compare_numbered(first, second)
     for label in (None, *result["by_label"]):
         one, other = ([c for row in side for c in list_token_labels(row, label)] for side in (first, second))
         if label is None:
@@ -63,13 +68,13 @@ def test_kappa_is_that_of_scikit_learn(rows: list[tuple[str, Any, Any]]) -> None
 def test_agreement_is_symmetric_and_full_with_oneself(rows: list[tuple[str, Any, Any]]) -> None:
     first = [make_row(text, *spans) for text, spans, _ in rows]
     second = [make_row(text, *spans) for text, _, spans in rows]
-    one, other = compare_labels(first, second), compare_labels(second, first)
+    one, other = compare_numbered(first, second), compare_numbered(second, first)
     for metric in ("exact", "overlap", "kappa"):
         assert one[metric]["value"] == pytest.approx(other[metric]["value"])
     assert one["spans"] == other["spans"][::-1]
     assert [row["row"] for row in one["differing_rows"]] == [row["row"] for row in other["differing_rows"]]
     assert (one["exact"]["value"] in (None, 1.0)) == (not one["differing_rows"])
-    same = compare_labels(first, first)
+    same = compare_numbered(first, first)
     assert {same[metric]["value"] for metric in ("exact", "overlap", "kappa")} <= {None, 1.0}
     assert same["differing_rows"] == []
 
@@ -77,7 +82,7 @@ def test_agreement_is_symmetric_and_full_with_oneself(rows: list[tuple[str, Any,
 def test_the_metrics_of_one_row_by_hand() -> None:
     first = [make_row(TEXT, (0, 6, "PERSON"), (11, 14, "PERSON"), (17, 24, "DATE"))]
     second = [make_row(TEXT, (0, 3, "PERSON"), (11, 14, "ORG"), (18, 23, "DATE"))]
-    result = compare_labels(first, second)
+    result = compare_numbered(first, second)
     # Zanele overlaps; Bob has two labels; the dates differ by the blank, which does not count, and by the full stop
     assert (result["spans"], result["tokens"]) == ([3, 3], 7)
     assert (result["exact"]["value"], result["overlap"]["value"]) == (0, pytest.approx(4 / 6))
@@ -110,13 +115,36 @@ def test_the_command_reads_label_studio_and_names_rows_without_their_text(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("texts", "row"), [(["a b", "c d"], 2), (["a b"], 2), (["a b", "x y", "z"], 3), (["a  b", "x y"], 1), ([], 1)]
+    ("texts", "rows", "only"),
+    [
+        (["a b", "c d"], 1, [2, 1]),
+        (["a b"], 1, [2, 0]),
+        # another order, and one text twice in both
+        (["z", "x y", "a b", "x y"], 3, [0, 1]),
+    ],
 )
-def test_files_of_other_rows_are_refused_by_row(tmp_path: Path, texts: list[str], row: int) -> None:
+def test_rows_in_one_file_alone_are_counted_and_not_compared(
+    tmp_path: Path, texts: list[str], rows: int, only: list[int]
+) -> None:
+    first = write_rows(tmp_path / "first.jsonl", [make_row(text, (0, 1, "A")) for text in ("x y", "a b", "x y")])
+    second = write_rows(tmp_path / "second.jsonl", [make_row(text, (0, 1, "A")) for text in texts])
+    result = redactory.label_agreement(first, second)
+    assert (result["rows"], result["only"]) == (rows, only)
+    assert (result["exact"]["value"], result["differing_rows"]) == (1, [])
+    page = invoke_command("label", "agreement", first, second).stdout
+    assert f"{only[0]} rows only in the first, {only[1]} only in the second" in page
+
+
+def test_a_row_that_differs_has_its_number_in_the_first_file(tmp_path: Path) -> None:
+    first = write_rows(tmp_path / "first.jsonl", [make_row("a b"), make_row("c d", (0, 1, "A"))])
+    second = write_rows(tmp_path / "second.jsonl", [make_row("c d", (2, 3, "A")), make_row("a b")])
+    assert [row["row"] for row in redactory.label_agreement(first, second)["differing_rows"]] == [2]
+
+
+@pytest.mark.parametrize("texts", [["a  b"], []])
+def test_files_without_a_common_text_are_refused(tmp_path: Path, texts: list[str]) -> None:
     first = write_rows(tmp_path / "first.jsonl", [make_row("a b"), make_row("x y")])
     second = write_rows(tmp_path / "second.jsonl", [make_row(text) for text in texts])
-    with pytest.raises(
-        InputError, match=rf"^second.jsonl, row {row}: not the text of row {row} in first.jsonl"
-    ) as error:
+    with pytest.raises(InputError, match=r"^second.jsonl: no row has a text of first.jsonl; give files") as error:
         redactory.label_agreement(first, second)
-    assert "x y" not in str(error.value)
+    assert "a  b" not in str(error.value)

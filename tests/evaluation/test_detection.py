@@ -100,9 +100,10 @@ def test_masks_are_counted_by_their_label_and_by_what_they_overlap(
 
 
 def test_each_label_has_its_secrets_and_its_masks() -> None:
-    # of a dozen names 11 are covered, under another label; of three cities none; of four dates half are no secret
+    # of 13 names 11 are covered, under another label; of six cities two, and one half; of five dates two are no secret
     text, name, city, none = "Ann met Bob", (0, 3, "NAME"), (8, 11, "CITY"), Span(4, 7, "DATE", 1.0, "toy")
     rows = [([name], [Span(0, 3, "PERSON", 1.0, "toy")])] * 11 + [([name], [none])] + [([city], [])] * 3
+    rows += [([city], [Span(8, 10, "DATE", 1.0, "toy")])]
     rows += [([name], [none]), ([city], [Span(8, 11, "DATE", 1.0, "toy")]), ([city], [Span(7, 11, "DATE", 1.0, "toy")])]
     counted = [
         count_matches(text, labelled, [(span.start, span.end) for span in spans])
@@ -116,11 +117,11 @@ def test_each_label_has_its_secrets_and_its_masks() -> None:
     }
     assert shown == {
         "NAME": (13, pytest.approx(11 / 13), 0, None),
-        "CITY": (5, pytest.approx(2 / 5), 0, None),
+        "CITY": (6, pytest.approx(2 / 6), 0, None),
         "PERSON": (0, None, 11, 1.0),
-        "DATE": (0, None, 4, 0.5),
+        "DATE": (0, None, 5, 0.6),
     }
-    assert result["precision"]["value"] == pytest.approx(13 / 15)
+    assert result["precision"]["value"] == pytest.approx(14 / 16)
     # all of 11: two-sided at 95 %, so that 0.025 of the probability is below
     assert result["by_label"]["PERSON"]["precision"]["low"] == pytest.approx(0.025 ** (1 / 11))
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from redactory.detectors import Span
 from redactory.evaluation.labelled import build_labelling_interface, read_labelled_rows, to_label_studio_task
 from redactory.evaluation.sample import (
     LabelledSpan,
@@ -86,7 +87,7 @@ def test_the_forms_of_a_sample_say_the_same() -> None:
 
 def test_a_labeller_starts_from_spans_that_do_not_overlap() -> None:
     given = [(0, 4, "A"), (0, 9, "B"), (5, 12, "C"), (12, 14, "D"), (0, 9, "B")]
-    assert select_prefilled_spans(LabelledSpan(*span) for span in given) == (
+    assert select_prefilled_spans(Span(*span, 1.0, "tagger") for span in given) == (
         LabelledSpan(0, 9, "B"),
         LabelledSpan(12, 14, "D"),
     )

@@ -34,6 +34,7 @@ from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearso
 from redactory.foundation.stream import RandomStream
 
 CONFIDENCE = 0.9
+NOTHING = UnmeasuredExamples()
 EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
@@ -91,7 +92,7 @@ def coverage(of: Population, bound: Callable[[dict[str, Stratum]], GammaDeltaRat
 
 
 def joined(strata: dict[str, Stratum]) -> GammaDeltaRates:
-    return compute_upper_bounds(strata, CONFIDENCE)
+    return compute_upper_bounds(strata, CONFIDENCE, NOTHING)
 
 
 def pooled(strata: dict[str, Stratum]) -> GammaDeltaRates:
@@ -150,13 +151,13 @@ def test_bounds_keep_their_order(
     public: Stratum, masked: Stratum, suspected: Stratum, left_out: int, confidence: float
 ) -> None:
     strata = {PUBLIC: public, MASKED: masked, SUSPECTED: suspected}
-    bound = compute_upper_bounds(strata, confidence)
+    bound = compute_upper_bounds(strata, confidence, NOTHING)
     assert 0 <= bound.delta_2 <= bound.gamma <= 1 + 1e-12
     wider = compute_upper_bounds(strata, confidence, UnmeasuredExamples(left_out, left_out))
     assert wider.gamma >= bound.gamma - 1e-12
     assert wider.delta_2 >= bound.delta_2 - 1e-12
     without = {**strata, MASKED: replace(masked, missed=0)}
-    assert compute_upper_bounds(without, confidence).gamma <= bound.gamma + 1e-12
+    assert compute_upper_bounds(without, confidence, NOTHING).gamma <= bound.gamma + 1e-12
     # in truth whatever stands in a public point is missed, and so is what π did not mask
     seen = estimate_rates(
         {
@@ -173,22 +174,22 @@ def test_bounds_keep_their_order(
 def test_what_is_known_whole_has_no_interval() -> None:
     of = population((100, 0, 0.02), (400, 0, 0.9, 0.1), (50, 0, 0.4))
     ((_, strata),) = samples(of)
-    assert compute_upper_bounds(strata, 0.95) == pytest.approx(truth(of))
+    assert compute_upper_bounds(strata, 0.95, NOTHING) == pytest.approx(truth(of))
     assert estimate_rates(strata) == pytest.approx(truth(of))
     clean = {**strata, PUBLIC: Stratum(100, None, 0.0, 0.0)}
-    assert compute_upper_bounds(clean, 0.95).delta_2 == 0.0
+    assert compute_upper_bounds(clean, 0.95, NOTHING).delta_2 == 0.0
     assert compute_upper_bounds(clean, 0.95, UnmeasuredExamples(private=9)).delta_2 == 0.0
     assert compute_upper_bounds(clean, 0.95, UnmeasuredExamples(public=9)).delta_2 == pytest.approx(9 / (9 + 360 + 20))
 
 
 def test_what_is_not_there_and_what_is_not_known() -> None:
     empty = dict.fromkeys(STRATA, EMPTY_STRATUM)
-    assert compute_upper_bounds(empty, 0.95) == (1.0, 0.0)
+    assert compute_upper_bounds(empty, 0.95, NOTHING) == (1.0, 0.0)
     assert estimate_rates(empty) is None
     unseen = {PUBLIC: Stratum(10, 1, 1, 1), MASKED: Stratum(10, 1, 0, 0), SUSPECTED: Stratum(10, 1, 0, 0)}
-    assert compute_upper_bounds(unseen, 0.95) == (1.0, 1.0)
+    assert compute_upper_bounds(unseen, 0.95, NOTHING) == (1.0, 1.0)
     all_private: dict[str, Stratum] = {PUBLIC: EMPTY_STRATUM, MASKED: Stratum(100, 50, 50, 0), SUSPECTED: EMPTY_STRATUM}
-    bound = compute_upper_bounds(all_private, 0.95)
+    bound = compute_upper_bounds(all_private, 0.95, NOTHING)
     assert bound.delta_2 == 0.0
     assert bound.gamma == pytest.approx(1 - (0.9 * 0.05) ** (1 / 50), rel=1e-6)
     quarantined = compute_upper_bounds(all_private, 0.95, UnmeasuredExamples(private=10))
@@ -204,15 +205,15 @@ def test_the_draws_that_are_said_to_be_needed_are_just_enough() -> None:
     private: dict[str, Stratum] = {MASKED: Stratum(9_000, 80, 78, 1), SUSPECTED: Stratum(5_000, 80, 30, 30)}
     strata = {PUBLIC: Stratum(20_000, 240, 2, 2), **private}
     for goal in (0.05, 1e-3):
-        n = count_public_draws_needed(strata, goal, 0.95)
+        n = count_public_draws_needed(strata, goal, 0.95, NOTHING)
         assert n is not None
-        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
-        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
-    assert count_public_draws_needed({**strata, PUBLIC: EMPTY_STRATUM}, 1e-3, 0.95) == 0
-    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 20.0, 20.0)}, 1e-3, 0.95) is None
-    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 5.0, 5.0)}, 1e-3, 0.95) == 0
+        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n, 0, 0), **private}, 0.95, NOTHING).delta_2 <= goal
+        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n - 1, 0, 0), **private}, 0.95, NOTHING).delta_2 > goal
+    assert count_public_draws_needed({**strata, PUBLIC: EMPTY_STRATUM}, 1e-3, 0.95, NOTHING) == 0
+    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 20.0, 20.0)}, 1e-3, 0.95, NOTHING) is None
+    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 5.0, 5.0)}, 1e-3, 0.95, NOTHING) == 0
     unknown = dict.fromkeys(private, Stratum(9, 1, 0, 0))
-    assert count_public_draws_needed({**strata, **unknown}, 1e-3, 0.95) is None
+    assert count_public_draws_needed({**strata, **unknown}, 1e-3, 0.95, NOTHING) is None
     assert count_public_draws_needed(strata, 1e-3, 0.95, UnmeasuredExamples(public=500)) is None
 
 
@@ -268,7 +269,7 @@ def test_one_secret_of_each_draw_makes_independent_units_and_all_of_them_do_not(
     runs, share = 400, 0.15
     one, every = zip(*(_simulated(lambda i: 8, share, seed) for seed in range(runs)), strict=True)
     rest: dict[str, Stratum] = {PUBLIC: EMPTY_STRATUM, SUSPECTED: EMPTY_STRATUM}
-    failed = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in one)
+    failed = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95, NOTHING).gamma < share for s in one)
     assert failed <= binom.ppf(0.999, runs, 0.05)
-    too_often = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in every)
+    too_often = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95, NOTHING).gamma < share for s in every)
     assert too_often > binom.ppf(0.999, runs, 0.05)

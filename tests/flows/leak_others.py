@@ -19,7 +19,7 @@ DEDUP = (
     "redactory.pipelines.curation.stages.dedup:match_earlier_runs",
     "redactory.pipelines.curation.stages.dedup:match_earlier_near_duplicates",
     "redactory.pipelines.curation.stages.dedup:group_near_duplicates",
-    "redactory.pipelines.curation.stages.dedup:select_duplicates_to_drop",
+    "redactory.dedup.near:select_duplicates_to_drop",
     "redactory.pipelines.curation.stages.dedup:write_index_digests",
     "redactory.pipelines.curation.stages.dedup:write_index_signatures",
 )

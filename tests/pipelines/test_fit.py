@@ -22,7 +22,7 @@ from redactory.pipelines.measure import fit as module
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.pipelines.measure.fit import MIN_ROWS, _is_worse, _score_engine, _split_rows, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
-from tests.pipelines.support import write_rows
+from tests.pipelines.support import invoke_command, write_rows
 
 SHORT = {**SMALL_FIT.model_dump(), "epochs": 1}
 
@@ -175,6 +175,28 @@ def test_a_fit_is_compared_on_rows_that_are_held_back(tmp_path: Path) -> None:
     assert "--held-back FILE" not in page
     assert "present" in page
     assert "fitted" in page
+
+
+def test_a_fit_is_compared_in_the_policies_of_a_configuration(tmp_path: Path) -> None:
+    texts = labelled_texts(90, seed=8)
+    rows, held_back = written(tmp_path / "rows.jsonl", texts[:60]), written(tmp_path / "back.jsonl", texts[60:])
+    config = tmp_path / "config.yaml"
+    # without a tagger and patterns, the strict policy finds nothing
+    detect = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+    config.write_text(json.dumps({"input": "any", "detect": detect}), encoding="utf-8")
+    out = tmp_path / "tagger"
+    settings = ["--epochs", "1", "--held-back", str(held_back), "--config", str(config), "--json"]
+    result = json.loads(invoke_command("fit", "tagger", rows, "--out", out, *settings).stdout)
+    present, fitted = result["held_back"].values()
+    assert present["strict"]["marks"] == 0
+    measured = evaluate_detect(held_back, {"detect": {**detect, "tagger": {"models": [str(out)]}}})
+    assert fitted["strict"]["marks"] > 0
+    assert {**fitted, "texts_per_second": None} == {**measured, "texts_per_second": None}
+
+
+def test_a_configuration_to_compare_with_needs_rows_that_are_held_back(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="add --held-back"):
+        fit_tagger([tmp_path / "absent.jsonl"], tmp_path / "tagger", config={"input": "any"})
 
 
 def test_fitted_rows_cannot_be_held_back(tmp_path: Path) -> None:

@@ -20,11 +20,7 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine import TIMEOUT, NonEntityScore
 from redactory.detectors.settings import RuleName
-from redactory.pipelines.measure.fit_policy import (
-    build_conservative_policies,
-    build_policy_sequence,
-    find_first_public_policy_index,
-)
+from redactory.pipelines.measure.fit_policy import build_policy_sequence, find_first_public_policy_index
 from redactory.redaction import MASK, PUBLIC, route_example
 
 EVERY_RULE: tuple[RuleName, ...] = typing.get_args(RuleName)
@@ -69,7 +65,8 @@ def _readings(draw: st.DrawFn) -> tuple[str, EngineOutput]:
 def test_the_public_split_grows_and_bisection_finds_where(read: tuple[str, EngineOutput], rules: set[RuleName]) -> None:
     text, reading = read
     detect = _detect(*sorted(rules))
-    policies = build_conservative_policies(detect, build_policy_sequence(detect))
+    steps = build_policy_sequence(detect)
+    policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in steps]
     sides = [_side(text, reading, detect, policy) for policy in policies]
     level = find_first_public_policy_index(text, reading, build_policies(detect)[0], policies)
     assert sides == ["private"] * level + [PUBLIC] * (len(policies) - level)

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from redactory.pipelines.operations.quarantine import (
 from redactory.redaction import RunFolder, read_column
 from redactory.redaction.folder import JobFolder
 from redactory.redaction.shards import read_values
-from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, invoke_command, write_rows
 
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
 SECRET = "zelda.quibble@example.com"
@@ -197,3 +198,25 @@ def test_nothing_to_export_leaves_nothing_behind(tmp_path: Path) -> None:
     result = redactory.quarantine_export(run.root)
     assert (result["out"], result["entries"], result["exported"]) == (None, 1, 0)
     assert not run.exported.exists()
+
+
+def test_a_mail_is_exported_with_its_sender_and_a_file_that_says_nothing_is_not(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.eml").write_text(f"From: Zelda <{SECRET}>\nSubject: x\n\n{'a line that is too long ' * 9}\n")
+    (tmp_path / "in" / "b.eml").write_text("no header at all")
+    write_rows(tmp_path / "in" / "rows.jsonl", [{"id": "a", "text": "fine"}])
+    config = {**LINE_CONFIG, "input": {"path": str(tmp_path / "in"), "max_chars": 50}}
+    redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
+    run = RunFolder(tmp_path / "run")
+    result = redactory.quarantine_export(run.root)
+    assert (result["exported"], result["left"]) == (1, {"nothing of them could be read": 1})
+    row = json.loads(run.exported.read_text())
+    assert (row["id"], row["user_id"], row["text"][:9]) == ("a.eml", SECRET, "x\n\na line")
+
+
+def test_the_page_of_a_curation_begins_with_rejected_rows(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": "fine"}, {"id": "b", "text": 5}, {"id": "c", "text": ""}]
+    result = invoke_command("curate", write_rows(tmp_path / "rows.jsonl", rows), "--out", tmp_path / "run")
+    shown, _, _ = result.stdout.partition("\nRows")
+    assert re.search(r"2 of 3 rows rejected \((empty_text 1|, |text_not_string 1){3}\)", shown)
+    assert "input.max_rejected_share" in shown

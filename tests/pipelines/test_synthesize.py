@@ -28,7 +28,8 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.release_log import Event, read_history
 from redactory.pipelines.curation.share import format_checksums, map_files_by_name
-from redactory.pipelines.modeling.synthesize import read_trainer_texts, replace_values, select_by_length
+from redactory.pipelines.measure.evaluate import read_trainer_texts
+from redactory.pipelines.modeling.synthesize import replace_values, select_by_length
 from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, write_manifest, write_success
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
@@ -461,7 +462,9 @@ def test_what_cannot_be_asked_is_refused(
 
 def test_what_a_policy_caught_is_in_no_count_of_a_model_that_learns_masked_text(made: Any) -> None:
     run = RunFolder(made[0])
-    masked, originals = (list(read_trainer_texts(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
+    masked, originals = (
+        list(read_trainer_texts(run, TRAINERS[name].list_data_folders(run))) for name in ("crt", "dpsgd")
+    )
     assert sorted(originals) == sorted((row["text"], row["kind"]) for row in ROWS)
     expected = [(re.sub(r"\d+", MASK, row["text"]), row["kind"]) for row in ROWS]
     assert sorted(masked) == sorted(expected) != sorted(originals)

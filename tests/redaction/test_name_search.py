@@ -64,7 +64,7 @@ def test_names_of_other_languages(name: str, text: str, expected: list[tuple[str
     assert found(name, text) == expected
 
 
-@pytest.mark.parametrize("name", ["", "12", "., -", "  "])
+@pytest.mark.parametrize("name", ["", "12", "., -", "  ", "\u3164"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="--person: expected a name"):
         NameSearch(name)
@@ -100,6 +100,7 @@ def test_a_name_in_any_text_is_found_at_its_place(before: str, after: str, form:
         ("John Smith Jr.", "John Smith, Jr. wrote", [("John Smith, Jr", FULL)]),
         ("John Smith Jr.", "his father John Smith", [("John Smith", INITIAL)]),
         ("Amartya Sen", "Amartya Sen wrote", [("Amartya Sen", FULL)]),
+        ("\u115f Amartya Sen \u3164", "Amartya Sen wrote", [("Amartya Sen", FULL)]),
         ("Dr. Phil McGraw", "Phil McGraw wrote", [("Phil McGraw", FULL)]),
     ],
 )

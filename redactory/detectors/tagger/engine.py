@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,9 +44,14 @@ if TYPE_CHECKING:
 NAME = "tagger"
 PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
 """Labels that count as non-entities: works, events and products are names, but nobody's."""
-DATE = "DATE_TIME"
+_DECIMAL = re.compile(r"\d+[.,]\d+")
+HARMLESS_FORMS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "DATE_TIME": is_only_years,
+    "IP_ADDRESS": lambda tokens: len(tokens) == 1 and _DECIMAL.fullmatch(tokens[0]) is not None,
+}
+"""By label, whether tokens have a form that reveals nothing: years alone, or a price."""
 MIN_SURE_PROBABILITY = 0.98
-"""Minimum P(non-entity) of a token that is no part of a date."""
+"""Minimum P(non-entity) of a token whose form need not be read."""
 MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 2_000, 300
 """Texts whose outputs are kept, and the longest of them, in code points: about 20 MB."""
 SENTENCE_SIGNS = frozenset(".,;:!?…")
@@ -160,7 +166,7 @@ class _TaggerModel:
         others[:, [*self._plain_columns, *self._public_columns]] = -1.0
         labels = others.argmax(axis=1).tolist()
         plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
-        non_entity = self._add_years(doc, plain, labels, scores).astype(float).tolist()
+        non_entity = self._add_harmless(doc, plain, labels, scores).astype(float).tolist()
         text, columns = doc.text, doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist()
         places = [
             TokenRange(start, start + length, bool(is_space), length == 1 and text[start] in SENTENCE_SIGNS)
@@ -186,20 +192,19 @@ class _TaggerModel:
             )
         return EngineOutput(spans, tokens)
 
-    def _add_years(
+    def _add_harmless(
         self, doc: Doc, plain: NDArray[np.float32], labels: list[int], scores: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Return P(non-entity) with that of a date added where the date is only a year."""
-        column = self._labels.index(DATE) if DATE in self._labels else -1
-        is_date = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
-        if not is_date.any():
-            return plain
+        """Return P(non-entity) with that of the label added where the tokens have a form of :data:`HARMLESS_FORMS`."""
         result = plain.copy()
-        for found, run in groupby((t for t in doc if not t.is_space), lambda token: is_date[token.i]):
-            tokens = list(run)
-            if found and is_only_years([token.text for token in tokens]):
-                numbers = [token.i for token in tokens]
-                result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
+        for label, is_harmless in HARMLESS_FORMS.items():
+            column = self._labels.index(label) if label in self._labels else -1
+            is_labelled = ((np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)).tolist()
+            runs = groupby((t.i for t in doc if not t.is_space), is_labelled.__getitem__)
+            for is_value, run in runs if any(is_labelled) else ():
+                numbers = list(run)
+                if is_value and is_harmless([doc[number].text for number in numbers]):
+                    result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
         return result
 
     def _join_across_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import socket
-from typing import Any
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-import uvicorn
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import write_text
 
 ADDRESS = "127.0.0.1"
 _HEADERS = {
@@ -26,8 +27,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# a redirect would not send the new cookie if another program opened the address
-_SIGNED_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Redactory</title><a href="/">Open</a>'
+_FORWARD = (
+    '<!doctype html><meta http-equiv="refresh" content="0; url={0}"><title>Redactory</title><a href="{0}">Open</a>'
+)
 
 
 class AccessGuard:
@@ -73,7 +75,8 @@ class AccessGuard:
             return None
         if request.method == "GET" and _is_equal(request.query_params.get("token"), self._token):
             self._token = None
-            response = HTMLResponse(_SIGNED_IN)
+            # a redirect would not send the new cookie if another program opened the address
+            response = HTMLResponse(_FORWARD.format("/"))
             response.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
             return response
         return PlainTextResponse("Open the address that redactory review printed; it works once.", 403)
@@ -83,21 +86,10 @@ def _is_equal(value: str | None, expected: str | None) -> bool:
     return value is not None and expected is not None and secrets.compare_digest(value.encode(), expected.encode())
 
 
-def open_socket(port: int) -> socket.socket:
-    """Listen on the loopback address; 0 chooses a free port. ``ConfigurationError`` if the port is taken."""
-    listener = socket.socket()
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((ADDRESS, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(f"--port: cannot listen on port {port} ({error.strerror}); choose another") from None
-    return listener
-
-
-def run_server(app: Any, listener: socket.socket) -> None:
-    """Serve ``app`` until it is interrupted; requests and their errors are not logged."""
-    options: dict[str, Any] = {"access_log": False, "log_config": None, "log_level": "critical", "lifespan": "off"}
-    options |= {"server_header": False, "proxy_headers": False, "timeout_graceful_shutdown": 1, "ws": "none"}
-    uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
+@contextmanager
+def write_redirect(address: str) -> Iterator[str]:
+    """Yield the address of a private file that leads to ``address``: every user can read a browser's command line."""
+    with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
+        page = Path(folder) / "review.html"
+        write_text(page, _FORWARD.format(address))
+        yield page.as_uri()

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 import redactory
@@ -34,6 +34,7 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.release_log import is_empty_run
+from redactory.pipelines.documents.serve_http import read_body
 from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
 from redactory.pipelines.measure.evaluate_detection import find_labelled_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
@@ -42,8 +43,7 @@ from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
 """The key that sets each label, in order."""
-MAX_FORM_BYTES, _NO_PAGE = 1 << 20, "there is no such page"
-_FILES = Path(__file__).parent
+_NO_PAGE = "there is no such page"
 _FILE_SHEET = "file"
 Form = Mapping[str, str]
 Trail = list[tuple[str, str]]
@@ -132,22 +132,18 @@ class Review:
             )
         names = sorted(path.parent.name for path in run.samples.glob(f"*/{SUCCESS}"))
         with _explain_missing("Quarantine", sections):
-            sections.append(self._list_quarantine(run, base))
+            entries = redactory.quarantine_list(run.root)
+            links = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in entries["runs"][0]["listed"]}
+            sections.append(Section("Quarantine", describe_quarantine(entries), links))
         with _explain_missing("Label", sections):
             sections.append(self._list_samples(run, names))
         is_empty = is_finished(run) and is_empty_run(read_manifest(run)["counts"])
         values = {"base": base, "state": state, "is_empty": is_empty, "samples": names}
         return _render(run.root.name, self._get_trail(), sections, **values)
 
-    def _list_quarantine(self, run: RunFolder, base: str) -> Section:
-        r = redactory.quarantine_list(run.root)
-        links = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in r["runs"][0]["listed"]}
-        return Section("Quarantine", describe_quarantine(r), links)
-
     def _list_samples(self, run: RunFolder, names: Sequence[str]) -> Section:
-        sheets = [self.get_sheet(f"{run.root.name}/{name}") for name in names]
-        counts = [(str(len(sheet.rows)), str(len(sheet.read_answers()))) for sheet in sheets]
-        rows = [(name, *count) for name, count in zip(names, counts, strict=True)]
+        sheets = {name: self.get_sheet(f"{run.root.name}/{name}") for name in names}
+        rows = [(name, str(len(sheet.rows)), str(len(sheet.read_answers()))) for name, sheet in sheets.items()]
         links = {name: _link_sheet(f"{run.root.name}/{name}") for name in names}
         header = ("sample", "texts", f"answered by {self.annotator}")
         return Section("Label", [Table("", header, rows)], links, "sample.html.j2")
@@ -194,15 +190,9 @@ class Review:
             links.append(("Errors of the policy", f"{base}/errors"))
         for one, other in combinations(sheet.list_annotators(), 2):
             links.append((f"Agreement of {one} and {other}", f"{base}/agreement/{one}/{other}"))
-        values: dict[str, Any] = {
-            "base": base,
-            "answers": answers,
-            "next_row": next_row,
-            "total": len(sheet.rows),
-            "more": links,
-        }
+        values: dict[str, Any] = {"base": base, "answers": answers, "next_row": next_row, "more": links}
         section = Section("", describe_answers(sheet, not self.is_file), form="sheet.html.j2")
-        return _render(trail[-1][0], trail[:-1], [section], **values)
+        return _render(trail[-1][0], trail[:-1], [section], total=len(sheet.rows), **values)
 
     def show_agreement(self, request: Request, form: Form) -> Response:
         """Compare two annotators, as ``redactory label agreement`` does, on the rows that both answered."""
@@ -268,7 +258,7 @@ class Review:
             if type(spans) is not list or any(type(span[key]) is not int for span in spans for key in ("start", "end")):
                 raise TypeError
             places = [{key: span[key] for key in ("start", "end", "label")} for span in spans]
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, RecursionError):
             raise InputError("the labels did not arrive: reload the page; it needs JavaScript") from None
         sheet.save_answer(request.path_params["row"], places)
         return RedirectResponse(request.url.path, 303)
@@ -353,11 +343,7 @@ def _make_endpoint(show: Callable[[Request, Form], Response]) -> Any:
     """Call ``show`` with the form of a request, in a thread; an error becomes a page that quotes no text."""
 
     async def answer(request: Request) -> Response:
-        body = b""
-        async for block in request.stream():
-            body += block
-            if len(body) > MAX_FORM_BYTES:
-                return _render_error("The form is larger than a megabyte.", 413)
+        body = await read_body(request)
         try:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True))
             return await run_in_threadpool(run_with_hidden_error_text, "a page was shown", show, request, form)
@@ -367,11 +353,6 @@ def _make_endpoint(show: Callable[[Request, Form], Response]) -> Any:
             return _render_error(str(error) if isinstance(error, RedactoryError) else "The form is not UTF-8.", 400)
 
     return answer
-
-
-def _send_file(name: str, media_type: str) -> Callable[[Request], Response]:
-    content = (_FILES / name).read_bytes()
-    return lambda request: Response(content, media_type=media_type)
 
 
 def build_app(review: Review) -> Starlette:
@@ -389,7 +370,10 @@ def build_app(review: Review) -> Starlette:
         ("/sheets/{sheet:path}", review.show_sheet, "GET"),
     )
     routes = [Route(path, _make_endpoint(show), methods=[method]) for path, show, method in pages]
-    routes += [Route("/review.js", _send_file("review.js", "text/javascript"))]
-    routes += [Route("/review.css", _send_file("review.css", "text/css"))]
-    missing = {404: lambda request, error: _render_error(_NO_PAGE, 404)}
-    return Starlette(routes=routes, exception_handlers=missing)
+    folder = Path(__file__).parent
+    routes += [
+        Route(f"/{name}", lambda r: FileResponse(folder / r.url.path[1:])) for name in ("review.js", "review.css")
+    ]
+    messages = {404: _NO_PAGE, 413: "The form is larger than a megabyte."}
+    errors = {status: _render_error(message, status) for status, message in messages.items()}
+    return Starlette(routes=routes, exception_handlers={s: lambda _, e: errors[e.status_code] for s in errors})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,6 @@ from redactory.foundation.settings import AbsolutePath, Settings
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import OneOrMore
 from redactory.pipelines.store import is_url
-from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
 
 # The nightly job (section ``nightly``); affects no shard.
@@ -65,10 +64,7 @@ class NightlySettings(Settings):
 
 
 DROP, KEEP = "drop", "keep"
-if TYPE_CHECKING:
-    ReplacementName = Literal["mask", "label", "number", "pseudonym", "surrogate"]
-else:
-    ReplacementName = Literal[tuple(REPLACEMENTS)]
+ReplacementName = Literal["mask", "label", "number", "pseudonym", "surrogate"]
 
 
 class Redaction(Settings):

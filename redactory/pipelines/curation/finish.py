@@ -8,8 +8,7 @@ import platform
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -26,19 +25,19 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
-from redactory.evaluation.report import write_report
-from redactory.foundation.bounds import TEMPLATE_FILTERS
+from redactory.evaluation.report import load_template, write_report
 from redactory.foundation.canonical import canonical_json, get_package_version
 from redactory.foundation.errors import CheckFailed, pluralize
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import StageReport
+from redactory.foundation.progress import StageReport, merge_reports
 from redactory.foundation.records import compute_chain_head
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.journal import SELECTION, RunJournal
 from redactory.pipelines.curation.release_log import make_log_anchor
 from redactory.pipelines.curation.stage_context import CurationJob
+from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
 from redactory.pipelines.curation.stages.examples import SCORE_BINS, get_detector
 from redactory.redaction import (
     PRIVATE,
@@ -54,9 +53,6 @@ from redactory.redaction import (
 )
 from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 PACKAGES = (
     *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
     *("datasketch", "rbloom"),
@@ -70,9 +66,7 @@ def finish_run(
     job: CurationJob, inputs: list[dict[str, Any]], reports: list[StageReport], journal: RunJournal, seconds: float
 ) -> None:
     """Bind the files to the journal, check the counts, write card, manifest and report, then ``_SUCCESS``."""
-    counts: Counter[str] = Counter()
-    for report in reports:
-        counts.update(report.counts)
+    counts = merge_reports("", reports).counts
     files = [path for folder in job.run.data_folders for path in list_parts(folder)]
     for path in files:
         if is_encrypted(path) != (find_run_key(path) is not None):
@@ -142,7 +136,9 @@ def _build_manifest(
     configuration = config.model_dump(mode="json", exclude=left_out)
     rejected, sections = _select_prefixed_counts(counts, "rejected/"), summarize_counts(config.dedup, counts)
     if job.index is not None:
-        sections["dedup"]["index"] = indexing.summarize_index(job, counts)
+        repeats = {split: counts[f"duplicate_earlier/{split}"] for split in SPLIT_NUMBERS}
+        names = [entry.name for entry in job.index.runs]
+        sections["dedup"]["index"] = {"id": job.index.id, "runs": names, "duplicate_earlier": repeats}
     columns = {field.name: str(field.type) for field in job.shared_columns}
     sums = {
         "rejected": sum(rejected.values()),
@@ -249,17 +245,11 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         "across": counts["across/examples"] if settings.report_cross_split else None,
     }
     for split in (split for split, rule in rules.items() if rule.one_pass):
-        capacity, added, dropped, new, lost = (
-            counts[f"bloom/{split}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
-        )
+        new, lost = (counts[f"bloom/{split}/{name}"] for name in ("measured_on", "measured_lost"))
         # parameters of the filter, and its measured false positives
         facts.setdefault("bloom", {})[split] = {
-            "capacity": capacity,
+            **_select_prefixed_counts(counts, f"bloom/{split}/"),
             "error_rate": BLOOM_ERROR_RATE,
-            "texts_added": added,
-            "examples_dropped": dropped,
-            "measured_on": new,
-            "measured_lost": lost,
             "loss_rate": lost / new if new else None,
             "loss_rate_upper": clopper_pearson_upper(lost, new, CONFIDENCE) if new else None,
         }
@@ -276,24 +266,6 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 # Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-@cache
-def _load_templates() -> Environment:
-    # on first use: Jinja takes a tenth of a second
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    packages = ("redactory.pipelines.curation", "redactory.training.guarantee")
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "") for package in packages]),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(TEMPLATE_FILTERS, some=pluralize)
-    return environment
-
-
 def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: tuple[str, ...], **extra: Any) -> str:
     """Render Markdown with the YAML front matter from which ``datasets.load_dataset`` learns the splits."""
     front = {
@@ -306,7 +278,7 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
     values = {"front": front_matter, "name": name, "m": manifest, "reserved": RESERVED_COLUMNS}
-    return _load_templates().get_template(template).render(values, **extra)
+    return load_template(template, __package__).render(values, **extra)
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
@@ -356,6 +328,6 @@ def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[st
     columns = {"example_id": "string", "text": "string", **users, **manifest.get("columns", {})}
     shards = {name: files[name] for name in sorted(files) if name.startswith(f"{PUBLIC}/part-")}
     labels = format_public_label_note(get_public_labels(manifest))
-    template = _load_templates().get_template("croissant.yaml.j2")
+    template = load_template("croissant.yaml.j2", __package__)
     text = template.render(m=manifest, columns=columns, shards=shards, labels=labels)
     return json.dumps(yaml.safe_load(text), indent=2, ensure_ascii=False) + "\n"

@@ -31,7 +31,6 @@ from redactory.pipelines.curation.stages.dedup import (
     get_digest_purpose,
     get_seen_texts_path,
     make_removed_run_error,
-    require_index,
 )
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.sealing import list_releases
@@ -144,16 +143,6 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     index = OpenIndex(folder, head["id"], pins["token"], entries)
     remove_leftovers(index.draft_folder, recursive=True)
     return dataclasses.replace(job, index=index)
-
-
-def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
-    """Return the manifest's section about the index: its id, the runs used, and the number of repeats."""
-    index = require_index(job)
-    return {
-        "id": index.id,
-        "runs": [entry.name for entry in index.runs],
-        "duplicate_earlier": {split: counts[f"duplicate_earlier/{split}"] for split in SPLIT_NUMBERS},
-    }
 
 
 def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:

@@ -119,24 +119,22 @@ def load_config(config: ConfigLike, encoding: str | None = None, **changes: Any)
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     value, file = _read_config_mapping(config)
-    changed_input = {} if encoding is None else {"encoding": encoding}
-    if value is not None:
+    if value is None:
+        path = Path(str(config))
+        if is_finished(RunFolder(path)):
+            # its vault would be read as a corpus
+            raise ConfigurationError(f"'{config}' is a run: give the configuration (.yaml) it was created with")
+        if not (path.exists() or "://" in str(config) or any(sign in str(config) for sign in "*?[")):
+            raise ConfigurationError(
+                f"'{config}' not found: expected a configuration (.yaml), an input file ({format_known_endings()}) or "
+                "a folder"
+            )
+        value = {"input": {"path": str(config)}}
+    if encoding is not None:
         section = value.get("input")
-        if encoding is not None:
-            value = {
-                **value,
-                "input": {**(section if isinstance(section, Mapping) else {"path": section}), **changed_input},
-            }
-        return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
-    path = Path(str(config))
-    if is_finished(RunFolder(path)):
-        # its vault would be read as a corpus
-        raise ConfigurationError(f"'{config}' is a run: give the configuration (.yaml) it was created with")
-    if path.exists() or "://" in str(config) or any(sign in str(config) for sign in "*?["):
-        return validate_config(resolve_output_url({"input": {"path": str(config), **changed_input}}, changes, Path()))
-    raise ConfigurationError(
-        f"'{config}' not found: expected a configuration (.yaml), an input file ({format_known_endings()}) or a folder"
-    )
+        columns = section if isinstance(section, Mapping) else {"path": section}
+        value = {**value, "input": {**columns, "encoding": encoding}}
+    return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
 
 
 def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:

@@ -46,7 +46,7 @@ def make_segmenter(settings: SegmentSettings, has_multiple_texts: bool = False) 
     """Return the function that cuts a document, of several texts if so; its result depends on the document alone."""
     splitters: dict[str, Callable[[str], Iterable[str]]] = {
         "sentence": _split_sentences,
-        "line": _split_lines,
+        "line": _LINE.findall,
         "document": lambda text: [text],
     }
 
@@ -103,10 +103,6 @@ def _split_sentences(text: str) -> Iterator[str]:
     yield text[end:]
 
 
-def _split_lines(text: str) -> Iterator[str]:
-    return (match.group() for match in _LINE.finditer(text))
-
-
 def _make_turn_segmenter(speaker: str) -> SegmentFunction:
     try:
         label = re.compile(rf"\s*({speaker})")
@@ -124,7 +120,7 @@ def _make_turn_segmenter(speaker: str) -> SegmentFunction:
         segment = _trim_segment(line[match.end() :])
         return segment._replace(prefix=match[0] + segment.prefix, speaker=match[1].strip().rstrip(":"))
 
-    return lambda text: _merge_empty_segments(segment_turn(line) for line in _split_lines(text))
+    return lambda text: _merge_empty_segments(segment_turn(line) for line in _LINE.findall(text))
 
 
 def _trim_segment(text_part: str) -> Segment:

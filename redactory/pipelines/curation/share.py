@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -151,7 +151,12 @@ def mirror_folder(
     ``CheckFailed`` if a file does not read back as sealed.
     """
     present = target.list_names()
-    copied_digests = _read_copied_checksums(target) if SUMS in present else {}
+    copied_digests = dict[str, str]()
+    if SUMS in present:
+        # digests verified during writing; the last line may be incomplete
+        text = (target.read_file(SUMS) or b"").decode("utf-8", "replace")
+        with suppress(CheckFailed):
+            copied_digests = parse_checksums(text[: text.rfind("\n") + 1])
     expected_names = {*digests, *copied_digests, *former_names, SUMS, SUCCESS}
     leftovers = {name for name in present if _parse_unfinished_name(name) in expected_names}
     present -= leftovers
@@ -188,15 +193,6 @@ def mirror_folder(
             raise CheckFailed(f"{target.url}/{name} differs from what was written; try again")
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": target.url, "manifest": digests[MANIFEST], **counts}
-
-
-def _read_copied_checksums(store: Store) -> dict[str, str]:
-    """Read the digests verified during writing; ignores an incomplete last line."""
-    text = (store.read_file(SUMS) or b"").decode("utf-8", "replace")
-    try:
-        return parse_checksums(text[: text.rfind("\n") + 1])
-    except CheckFailed:
-        return {}
 
 
 def _parse_unfinished_name(name: str) -> str | None:
@@ -236,6 +232,11 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
                 f"{remove_credentials(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"publish only the public split (redactory export {run.root} --to URL)"
             )
+        # files that the run had in earlier releases, or can have had before
+        listings = [release.manifest["files"] for release in list_releases(run)]
+        unsealed = {run.report, run.journal, run.data_key, run.release_log}
+        for folder in run.measurement_folders:
+            unsealed |= {folder.manifest, folder.signature, folder.success, folder.root / "result.json"}
         result = mirror_folder(
             Store.from_folder(run.root),
             _list_digests(run),
@@ -243,7 +244,7 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
             progress,
             before_final_files=ensure_unchanged,
             earlier_manifests=_read_manifests(run),
-            former_names=_list_former_names(run),
+            former_names={path.relative_to(run.root).as_posix() for path in unsealed}.union(*listings),
         )
         return {"run": str(run.root), **result}
 
@@ -272,15 +273,6 @@ def _list_digests(run: RunFolder) -> dict[str, str]:
     # the log of a run in a job is outside of it
     existing = (path for path in pages if path.is_file() and path.is_relative_to(run.root))
     return digests | {path.relative_to(run.root).as_posix(): file_sha256(path) for path in existing}
-
-
-def _list_former_names(run: RunFolder) -> set[str]:
-    """Return the names of files that the run had in earlier releases, or can have had before."""
-    unsealed = {run.report, run.journal, run.data_key, run.release_log}
-    for folder in run.measurement_folders:
-        unsealed |= {folder.manifest, folder.signature, folder.success, folder.root / "result.json"}
-    names = {path.relative_to(run.root).as_posix() for path in unsealed}
-    return names.union(*(release.manifest["files"] for release in list_releases(run)))
 
 
 def publish_if_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -164,19 +164,6 @@ def example_id(partition: int, row: int) -> int:
     return (partition << PARTITION_BITS) + row
 
 
-# Columns.
-
-
-def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """Build a table with the columns of ``schema`` from Arrow arrays, numpy arrays or sequences of values."""
-    arrays = []
-    for field in schema:
-        values = columns[field.name]
-        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-        arrays.append(values.cast(field.type) if is_arrow else pa.array(values, field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
 def read_integer_column(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column of integers without nulls as a numpy array."""
     return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])

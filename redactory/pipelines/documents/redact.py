@@ -37,7 +37,7 @@ from redactory.pipelines.curation.personal_columns import (
     find_undeclared_paths,
     is_field_name,
 )
-from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.curation.policy import Example, Policy
 from redactory.pipelines.documents.detection_options import make_language_chooser, set_language
 from redactory.pipelines.documents.redact_io import (
     PIPE,
@@ -65,7 +65,6 @@ from redactory.redaction.names import remove_title
 from redactory.redaction.replacements import (
     ReplacedSpan,
     Replacement,
-    Replacer,
     collect_values,
     load_replacement,
     plan_edits,
@@ -122,11 +121,11 @@ def redact(
     if is_folder and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     require_matching_format(out, sources, is_folder)
-    if redaction.vault is not None and redaction.replace != "pseudonym":
-        raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
-    if redaction.vault is not None and not is_utf8(settings.input.encoding):
-        raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
     if redaction.vault is not None:
+        if redaction.replace != "pseudonym":
+            raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
+        if not is_utf8(settings.input.encoding):
+            raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
         # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
     replacement = load_replacement(redaction.replace, settings.detect.language)
@@ -157,6 +156,7 @@ class _RedactionRun:
     progress: Progress
     rows: int = 0
     removed_parts: int = 0
+    removed_formulas: int = 0
     files: int = 0
     kept_keys: list[str] = field(default_factory=list)
     skipped_files: dict[str, str] = field(default_factory=dict)
@@ -192,26 +192,28 @@ class _RedactionRun:
         ):
             if (summary := work.load_summary(out)) is not None:
                 return summary
-            for plan in plans:
-                source = plan.source
-                written = FORMATS.get(source.reader.written_format)
-                name = source.name + (written.endings[0] if written else "") if is_folder else ""
-                rows_before = self.rows - self.quarantined.total()
-                target_path = work.staging_path / name
-                make_folder(target_path.parent)
-                with (
-                    self._skip_damaged_file(source, is_folder),
-                    open_compressed(target_path, name or out) as target,
-                    work.quarantine_path.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file,
-                ):
-                    self._redact_file(plan, target, find_spans, quarantine_file)
-                is_empty = source.reader.is_text and self.rows - self.quarantined.total() == rows_before
-                if source.name in self.skipped_files or is_empty:
-                    # a partial file or an empty document would look complete
-                    target_path.unlink()
-                else:
-                    self.files += 1
-                    self.converted[source.format] += written is not None
+            with work.quarantine_path.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file:
+                for plan in plans:
+                    source = plan.source
+                    written = FORMATS.get(source.reader.written_format)
+                    name = source.name + (written.endings[0] if written else "") if is_folder else ""
+                    rows_before = self.rows - self.quarantined.total()
+                    target_path = work.staging_path / name
+                    make_folder(target_path.parent)
+                    with (
+                        self._skip_damaged_file(source, is_folder),
+                        open_compressed(target_path, name or out) as target,
+                    ):
+                        self._redact_file(plan, target, find_spans, quarantine_file)
+                    is_empty = source.reader.is_text and self.rows - self.quarantined.total() == rows_before
+                    if source.name in self.skipped_files or is_empty:
+                        # a partial file or an empty document would look complete
+                        target_path.unlink()
+                    else:
+                        self.files += 1
+                        self.converted[source.format] += written is not None
+                for skipped_file, reason in self.skipped_files.items():
+                    quarantine_file.write(format_quarantine_line(skipped_file, 0, reason))
             names = [source.name for source in sources]
             counts = RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
             counts.check_totals(True, f"they are listed in {work.quarantine_path}")
@@ -223,17 +225,13 @@ class _RedactionRun:
                 paths = [*dict.fromkeys(path for plan in plans for path in plan.fields.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.masked_columns.items() if label != DROP]
                 self.vault.merge_into(Path(self.redaction.vault))
-            with work.quarantine_path.open("a", encoding="utf-8") as quarantine_file:
-                quarantine_file.writelines(
-                    format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items()
-                )
             work.finish(out, self._build_summary())
         return self._build_summary()
 
     @contextmanager
     def _skip_damaged_file(self, source: Source, is_folder: bool) -> Iterator[None]:
         """Skip a damaged file of a folder; a single file raises ``DamagedFile``."""
-        written, removed_parts = self.rows - self.quarantined.total(), self.removed_parts
+        written, removed = self.rows - self.quarantined.total(), (self.removed_parts, self.removed_formulas)
         labels = Counter(self.labels)
         try:
             yield
@@ -244,7 +242,7 @@ class _RedactionRun:
             self.skipped_files[source.name] = error.reason
             # the rows before the damage are left out with their file
             self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
-            self.removed_parts, self.labels = removed_parts, labels
+            (self.removed_parts, self.removed_formulas), self.labels = removed, labels
 
     def _build_summary(self) -> dict[str, Any]:
         left_out = self.quarantined.total()
@@ -255,6 +253,7 @@ class _RedactionRun:
             "files": self.files,
             "files_left_out": dict(Counter(self.skipped_files.values())),
             "taken_out": self.removed_parts,
+            "formulas_taken_out": self.removed_formulas,
             "converted": dict(+self.converted),
             "kept_keys": [*dict.fromkeys(self.kept_keys)],
             "replaced": dict(self.labels.most_common()),
@@ -398,26 +397,28 @@ class _RedactionRun:
         for text_spans, structural_spans in zip(spans, row.structural_spans, strict=False):
             text_spans += structural_spans
         self.removed_parts += row.removed_parts
-        masked_columns = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
+        self.removed_formulas += row.removed_formulas
+        masked_columns = self.redaction.masked_columns
+        cells = {name: str(row.cells[name]) for name in masked_columns if row.cells.get(name) not in (None, "")}
         if self.redaction.known_values:
-            labels = self.redaction.masked_columns | plan.dropped_labels
-            declared = {
-                str(value): labels[name] for name, (value, _) in masked_columns.items() if value not in (None, "")
-            }
+            labels = masked_columns | plan.dropped_labels
+            declared = {cell: labels[name] for name, cell in cells.items()}
             spans = add_known_occurrences(row.texts, spans, declared, self.settings.detect.language)
         spans = unify_labels(row.texts, spans)
         columns = [
-            (get_kind(label), str(value))
-            for value, label in masked_columns.values()
-            if label != DROP and value not in (None, "")
+            (get_kind(masked_columns[name]), cell) for name, cell in cells.items() if masked_columns[name] != DROP
         ]
         values = [*collect_values(row.texts, spans), *columns]
         replacer = self.replacement.create_replacer(f"{plan.source.name}:{row.number}", row.texts, values)
         changes = [plan_edits(text, text_spans, replacer) for text, text_spans in zip(row.texts, spans, strict=True)]
         self.labels.update(change.kind for text_spans in changes for change in text_spans)
-        column_replacements = {
-            name: _replace_column_value(value, label, replacer) for name, (value, label) in masked_columns.items()
-        }
+
+        def replace_cell(name: str, label: str) -> str | None:
+            if label == DROP or name not in cells:
+                return None if label == DROP else ""
+            return MASK if replacer is None else replacer(get_kind(label), cells[name])
+
+        column_replacements = {name: replace_cell(name, label) for name, label in masked_columns.items()}
         if replacer is not None and self.redaction.vault is not None:
             spellings_of_row = Spellings(values, self.settings.detect.language)
             for kind, text in values:
@@ -443,12 +444,6 @@ def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
         if any(marks) and not Fields((candidate,)).find_missing_paths(rows):
             return f"; did you mean '{candidate}'?"
     return ""
-
-
-def _replace_column_value(value: Any, label: str, replacer: Replacer | None) -> str | None:
-    if label == DROP or value in (None, ""):
-        return None if label == DROP else ""
-    return MASK if replacer is None else replacer(get_kind(label), str(value))
 
 
 # Chunks of rows and their spans.
@@ -558,27 +553,19 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
     """Find the spans of the strict policy in each text, or the reason code of a failed part."""
     # the key helps to recognise a user's name or a number in JSON
     keys = [f"{text.key}: " if isinstance(text, KeyedText) and text.key else "" for text in texts]
-    prefixed = [key + text for key, text in zip(keys, texts, strict=True)]
-    distinct: dict[str, SpansOrReason] = {
-        prefixed_text: [] for prefixed_text, text in zip(prefixed, texts, strict=True) if text.strip()
-    }
-    for text, examples in zip(list(distinct), policy.route_many(list(distinct)), strict=True):
-        failures = sorted(example.failure for example in examples if example.failure is not None)
-        spans = [
-            ReplacedSpan(span.start, span.end, span.label, span.score)
-            for searched_example in examples
-            for span in searched_example.spans
-            if span.policy == "strict"
-        ]
-        distinct[text] = failures[0] if failures else spans
+    searched = [key + text if text.strip() else "" for key, text in zip(keys, texts, strict=True)]
+    distinct = [text for text in dict.fromkeys(searched) if text]
+    examples = dict(zip(distinct, policy.route_many(distinct), strict=True))
+    return [_list_strict_spans(examples.get(text, []), len(key)) for text, key in zip(searched, keys, strict=True)]
+
+
+def _list_strict_spans(examples: Sequence[Example], start: int) -> SpansOrReason:
+    """List the strict spans that end after ``start``, relative to it; or give the reason code of a failed example."""
+    if failures := sorted(example.failure for example in examples if example.failure is not None):
+        return failures[0]
     return [
-        _shift_spans_past_prefix(len(key), distinct.get(prefixed_text, []))
-        for key, prefixed_text in zip(keys, prefixed, strict=True)
+        ReplacedSpan(max(span.start - start, 0), span.end - start, span.label, span.score)
+        for example in examples
+        for span in example.spans
+        if span.policy == "strict" and span.end > start
     ]
-
-
-def _shift_spans_past_prefix(start: int, spans: SpansOrReason) -> SpansOrReason:
-    """Drop the spans that end in the first ``start`` code points and shift the others."""
-    if isinstance(spans, str) or not start:
-        return spans
-    return [span._replace(start=max(span.start - start, 0), end=span.end - start) for span in spans if span.end > start]

@@ -71,11 +71,6 @@ class StandardInput(Source):
 
     buffers: list[BinaryIO] = field(default_factory=list)
 
-    @classmethod
-    def from_format(cls, format_: str) -> StandardInput:
-        """Return standard input in a format, JSON lines by default."""
-        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else resolve_format(format_))
-
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:
         """Open the whole input at its beginning."""
@@ -100,7 +95,7 @@ def resolve_input_path(input_path: str) -> str:
 def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool]:
     """Return the files to copy, and whether ``input_path`` is a folder; its files get relative names."""
     if input_path == PIPE:
-        return [StandardInput.from_format(format_)], False
+        return [StandardInput(PIPE, "standard input", "jsonl" if format_ == "auto" else resolve_format(format_))], False
     sources = find_sources_by_path((input_path,), format_)
     whole_path = input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
     root = escape_unprintable(whole_path).strip("/")

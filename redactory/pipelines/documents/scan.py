@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
-from itertools import groupby
+from itertools import groupby, tee
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,6 @@ def _iterate_texts(
 def _route_documents(
     choose_policy: Callable[[Document], Policy], entries: Iterable[Document | Rejection], rejected: Counter[str]
 ) -> Iterator[tuple[Document, list[Example]]]:
-    pending: deque[Document] = deque()
-
     def read_documents() -> Iterator[Document]:
         for entry in entries:
             if isinstance(entry, Rejection):
@@ -136,14 +134,9 @@ def _route_documents(
             else:
                 yield entry
 
-    def read_texts(documents: Iterable[Document]) -> Iterator[str]:
-        for document in documents:
-            pending.append(document)
-            yield document.text
-
-    for policy, documents in groupby(read_documents(), choose_policy):
-        for examples in policy.route_many(read_texts(documents)):
-            yield pending.popleft(), examples
+    for policy, group in groupby(read_documents(), choose_policy):
+        documents, searched = tee(group)
+        yield from zip(documents, policy.route_many(document.text for document in searched), strict=True)
 
 
 def _list_span_locations(

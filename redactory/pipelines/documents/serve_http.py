@@ -88,17 +88,17 @@ class HttpService:
         return Starlette(routes=[*routes, Route("/metrics", self._export_metrics)])
 
     async def _redact(self, request: Request) -> Any:
-        body = await _read_body(request, RedactRequest)
+        body = await _parse_body(request, RedactRequest)
         texts, failed = await self._process(request, body.texts, self.policy.make_span_replacer(body.replace))
         return {"texts": texts, "failed": failed}
 
     async def _scan(self, request: Request) -> Any:
-        body = await _read_body(request, ScanRequest)
+        body = await _parse_body(request, ScanRequest)
         spans, failed = await self._process(request, body.texts, _format_spans)
         return {"spans": spans, "failed": failed}
 
     async def _analyze(self, request: Request) -> Any:
-        body = await _read_body(request, AnalyzeRequest)
+        body = await _parse_body(request, AnalyzeRequest)
         if self._language not in ("auto", body.language):
             raise HTTPException(400, f"language: this service reads '{self._language}' (detect.language)")
         if not set(self._entities).issuperset(body.entities or ()):
@@ -111,7 +111,7 @@ class HttpService:
         return results[0] if isinstance(body.text, str) else results
 
     async def _anonymize(self, request: Request) -> Any:
-        return (await _read_body(request, AnonymizeRequest)).anonymize()
+        return (await _parse_body(request, AnonymizeRequest)).anonymize()
 
     async def _process(
         self, request: Request, texts: list[str], work: Callable[[str, list[Example]], Any]
@@ -183,12 +183,18 @@ def _format_json(content: Any, _: Request | None = None, status: int = 200) -> R
     return Response(json.dumps(content), status, media_type="application/json")
 
 
-async def _read_body(request: Request, kind: type[RequestT]) -> RequestT:
+async def read_body(request: Request) -> bytes:
+    """Read the body of a request; ``HTTPException`` 413 if it has more than ``MAX_BODY_BYTES``."""
     body = bytearray()
     async for block in request.stream():
         body += block
         if len(body) > MAX_BODY_BYTES:
             raise HTTPException(413, f"a request has at most {MAX_BODY_BYTES:,} bytes")
+    return bytes(body)
+
+
+async def _parse_body(request: Request, kind: type[RequestT]) -> RequestT:
+    body = await read_body(request)
     try:
         content = dict(json.loads(body))
     except (ValueError, TypeError, RecursionError):
@@ -211,7 +217,7 @@ def serve_http(
     ``RunStateError`` if a worker ends.
     """
     settings = load_text_config(config)
-    with _listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="redactory-") as metrics_folder:
+    with listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="redactory-") as metrics_folder:
         os.environ[_METRICS_VARIABLE] = metrics_folder
         with start_worker_processes(_serve_requests, [(settings, listener)] * workers) as processes:
             del os.environ[_METRICS_VARIABLE]
@@ -236,12 +242,13 @@ def serve_http(
         raise RunStateError("a worker ended unexpectedly, so the service has stopped: start it again")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, options: str = "--host, --port") -> socket.socket:
+    """Listen on an address; port 0 takes a free one. ``ConfigurationError`` names ``options`` if this fails."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         reason = str(getattr(error, "strerror", error)).partition(" (")[0]
-        raise ConfigurationError(f"--host, --port: cannot listen on {host}, port {port}: {reason}") from None
+        raise ConfigurationError(f"{options}: cannot listen on {host}, port {port}: {reason}") from None
 
 
 def _serve_requests(pipe: Connection, settings: Config, listener: socket.socket) -> None:
@@ -251,6 +258,11 @@ def _serve_requests(pipe: Connection, settings: Config, listener: socket.socket)
     except RedactoryError as error:
         pipe.send(error)
         return
+    run_server(service.make_app(), listener, MAX_SECONDS)
+
+
+def run_server(app: Any, listener: socket.socket, stop_seconds: int) -> None:
+    """Serve ``app`` until it is interrupted, then for ``stop_seconds`` at most; nothing of a request is logged."""
     options: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False, "lifespan": "off"}
-    options |= {"server_header": False, "timeout_graceful_shutdown": MAX_SECONDS}
-    uvicorn.Server(uvicorn.Config(service.make_app(), **options)).run(sockets=[listener])
+    options |= {"server_header": False, "proxy_headers": False, "timeout_graceful_shutdown": stop_seconds, "ws": "none"}
+    uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])

@@ -82,7 +82,7 @@ class PseudonymVault:
         return cls.read(path) if os.path.lexists(path) else cls()
 
     def merge_into(self, path: Path) -> None:
-        """Merge the entries of this vault into the one at ``path``, whose entries are kept."""
+        """Merge the entries of this vault into the encrypted one at ``path``, whose entries are kept."""
         path = path.absolute()
         lock = path.parent.resolve() / f"{path.name}.lock"
         with file_lock(lock, f"the vault {path.name}", _LOCK_TIMEOUT):
@@ -92,12 +92,9 @@ class PseudonymVault:
             spellings = existing.spellings
             for text, rows in self.spellings.items():
                 spellings[text] = {**rows, **spellings.get(text, {})}
-            PseudonymVault(fields, {**self.values, **existing.values}, spellings)._write_encrypted(path)
-
-    def _write_encrypted(self, path: Path) -> None:
-        """Encrypt (AES-256-GCM) with ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
-        data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
-        write_bytes(path, encrypt(_derive_vault_key(), data, b"redactory vault"))
+            merged = {"fields": fields, "values": {**self.values, **existing.values}, "spellings": spellings}
+            data = json.dumps(merged, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            write_bytes(path, encrypt(_derive_vault_key(), data, b"redactory vault"))
 
     @classmethod
     def read(cls, path: Path) -> PseudonymVault:

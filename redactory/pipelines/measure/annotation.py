@@ -156,13 +156,10 @@ class LabelSheet:
 
     def compare_annotators(self, first: str, second: str) -> dict[str, Any]:
         """Compare two annotators like :func:`~redactory.label_agreement`, on the rows that both answered."""
-        sides = [self.read_answers(name) for name in (first, second)]
-        numbers = sorted(sides[0].keys() & sides[1].keys())
-        if not numbers:
+        r = compare_labels(self.read_answers(first), self.read_answers(second))
+        if not r["rows"]:
             raise InputError(f"{self.path.name}: {first} and {second} have not answered a common row yet")
-        r = compare_labels(*([side[number] for number in numbers] for side in sides))
-        differing = [{**row, "row": numbers[row["row"] - 1]} for row in r["differing_rows"]]
-        return {"rows": len(numbers), **r, "differing_rows": differing}
+        return r
 
     def find_policy_spans(self, number: int) -> list[dict[str, Any]]:
         """Return the spans of row ``number`` that the policy masks; ``InputError`` if its text cannot be processed."""
@@ -172,8 +169,7 @@ class LabelSheet:
         if self.policy is None:
             self.policy = Policy(self.config)
         strict = (span for span in self.policy.scan(row["text"]) if span.policy == "strict")
-        ranked = [LabelledSpan(s.start, s.end, s.label) for s in sorted(strict, key=lambda span: -span.score)]
-        return [span._asdict() for span in select_prefilled_spans(ranked)]
+        return [span._asdict() for span in select_prefilled_spans(strict)]
 
 
 def _is_labelled(path: Path) -> bool:

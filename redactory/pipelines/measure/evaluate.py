@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
+from redactory import training
 from redactory.evaluation import plots
 from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 from redactory.evaluation.report import write_report
-from redactory.evaluation.synthetic import embed_texts, measure_leakage, measure_text_quality
+from redactory.evaluation.synthetic import ClassedText, embed_texts, measure_leakage, measure_text_quality
 from redactory.evaluation.utility import measure_accuracy, measure_perplexity
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation import segment
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.policy import make_run_router
-from redactory.pipelines.curation.segment import (
-    Segment,
-    SegmentFunction,
-    is_known_role,
-    iterate_turns,
-    make_multi_text_segmenter,
-    make_segmenter,
-)
 from redactory.pipelines.readers import Document, InputSettings, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.redaction import RunFolder, count_part_rows, list_parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import CLASS, ROLE, read_batches, read_values
+from redactory.training.chat import ChatCodec, join_turns
 from redactory.training.settings import TRAINERS
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
-    from redactory.training.chat import ChatCodec
-    from redactory.training.model import TextClassifier
+from redactory.training.trainers import Trainer
 
 CLASSIFY = "classify"
 MAX_COMPARED = 2_000
 Result = dict[str, Any]
-TextWithLabel = tuple[str, str | None]
-"""A text with its class or role."""
 ComparedText = tuple[str, str | None, bool]
 
 
@@ -82,21 +72,17 @@ class ModelEvaluation:
         return str(self.model_manifest["settings"]["task"])
 
     @property
-    def segmenter(self) -> SegmentFunction:
+    def segmenter(self) -> segment.SegmentFunction:
         """The run's segmenter."""
-        return make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
+        return segment.make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
 
-    def load_language_model(self) -> LanguageModel:
+    def load_language_model(self) -> training.LanguageModel:
         """Load the language model."""
-        from redactory.training import load_model
+        return training.load_model(self.run.get_model_folder(self.name))
 
-        return load_model(self.run.get_model_folder(self.name))
-
-    def load_classifier(self) -> TextClassifier:
+    def load_classifier(self) -> training.model.TextClassifier:
         """Load the classifier."""
-        from redactory.training.model import load_classifier
-
-        return load_classifier(self.run.get_model_folder(self.name))
+        return training.model.load_classifier(self.run.get_model_folder(self.name))
 
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
         """Return ``value``, or else the setting ``key`` of ``evaluate`` in the run's configuration."""
@@ -107,16 +93,8 @@ class ModelEvaluation:
 
     def list_training_folders(self) -> tuple[Path, ...]:
         """Return the data folders that the model was trained on: the shards, or the vault."""
-        trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
-        return tuple(getattr(self.run, name) for name in trainer.folder_names)
-
-    def read_training_rows(self) -> Iterator[TextWithLabel]:
-        """Yield the texts that a classifier was trained on, with their classes."""
-        from redactory.training.data import read_classes
-        from redactory.training.data import read_texts as read_training_texts
-
-        for folder in self.list_training_folders():
-            yield from zip(read_training_texts(self.run, folder), read_classes(self.run, folder), strict=True)
+        trainer: Trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
+        return trainer.list_data_folders(self.run)
 
     def read_held_out_examples(self, paths: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield text, class and role of every example of a held-out corpus, segmented like the run.
@@ -126,32 +104,29 @@ class ModelEvaluation:
         """
         for entry, examples in self._read_documents(paths):
             for example in examples:
-                yield example.text, entry.label, example.speaker if is_known_role(example.speaker) else None
+                yield example.text, entry.label, example.speaker if segment.is_known_role(example.speaker) else None
 
     def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
         """Read conversations or turns (examples joined by a space, as in training), original and masked."""
         documents = [
-            [
-                (turn, role, example.text)
-                for (turn, role), example in zip(iterate_turns(examples), examples, strict=True)
-            ]
+            [(turn, example.text) for turn, example in zip(segment.iterate_turns(examples), examples, strict=True)]
             for _, examples in self._read_documents(paths)
         ]
         if self.model_manifest["settings"]["chat"]["example"] == "turn":
             documents = [[example] for examples in documents for example in examples]
-        texts = [text for examples in documents for _, _, text in examples]
+        texts = [text for examples in documents for _, text in examples]
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
-        masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
+        masked_documents = [[(turn, next(masked)) for turn, _ in examples] for examples in documents]
         return [*map(_join_conversation_turns, documents)], [*map(_join_conversation_turns, masked_documents)]
 
-    def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
+    def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[segment.Segment]]]:
         input_settings = self.run_manifest["configuration"]["input"].items()
         excluded = {"metadata_columns", "allow_personal_columns", "emit_document_order", "id", "user"}
         if self.task != CLASSIFY and self.model_manifest["settings"].get("prefix") != CLASS:
             excluded.add("label")
         columns = {key: value for key, value in input_settings if key not in excluded}
         settings = InputSettings.from_manifest({**columns, "path": tuple(paths)})
-        cut = make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
+        cut = segment.make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
         counts = RowCounts(settings)
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in counts.read_and_count(source):
@@ -175,18 +150,18 @@ class ModelEvaluation:
         held_out_sample = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
         total = sum(map(count_part_rows, list_parts(self.run.vault)))
         positions = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MAX_COMPARED])
-        training_sample, batch_start = list[TextWithLabel](), 0
+        training_sample, batch_start = list[ClassedText](), 0
         for batch in read_batches(self.run.vault):
             offsets = positions[(positions >= batch_start) & (positions < batch_start + len(batch))] - batch_start
             for row in batch.take(offsets).to_pylist():
-                role = row["speaker"] if is_known_role(row["speaker"]) else None
+                role = row["speaker"] if segment.is_known_role(row["speaker"]) else None
                 training_sample.append((row["text"], row.get(CLASS) if by_class else role))
             batch_start += len(batch)
         if not TRAINERS[self.model_manifest["summary"]["trainer"]].uses_policy:
             return [(*row, True) for row in held_out_sample], [(*row, True) for row in training_sample]
         route_texts = make_run_router(self.run_manifest)
 
-        def mask_rows(rows: Sequence[TextWithLabel]) -> list[ComparedText]:
+        def mask_rows(rows: Sequence[ClassedText]) -> list[ComparedText]:
             pairs = zip(rows, route_texts([text for text, _ in rows]), strict=True)
             return [(text, label, split == "private") for (_, label), (split, text) in pairs]
 
@@ -215,11 +190,20 @@ class ModelEvaluation:
         return run_with_sealed_traceback(self.run.state, run_measurement)
 
 
-def _join_conversation_turns(examples: Sequence[tuple[int, str | None, str]]) -> str:
-    from redactory.training.chat import join_turns
+def read_trainer_texts(run: RunFolder, folders: Iterable[Path]) -> Iterator[ClassedText]:
+    """Yield (text, class) of every example as a trainer of these ``folders`` sees it; its epsilons refer to these.
 
-    by_turn = groupby(examples, lambda point: point[:2])
-    return join_turns((role, " ".join(text for _, _, text in turn_examples)) for (_, role), turn_examples in by_turn)
+    For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
+    it would, and no miss rate could amplify the stated epsilon.
+    """
+    for folder in folders:
+        texts, classes = training.data.read_texts(run, folder), training.data.read_classes(run, folder)
+        yield from zip(texts, classes, strict=True)
+
+
+def _join_conversation_turns(examples: Sequence[tuple[tuple[int, str | None], str]]) -> str:
+    by_turn = groupby(examples, itemgetter(0))
+    return join_turns((role, " ".join(text for _, text in turn_examples)) for (_, role), turn_examples in by_turn)
 
 
 def read_texts(folder: Path) -> Iterator[str]:
@@ -242,8 +226,6 @@ def evaluate_model(
     paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
 
     def measure_language_model() -> Result:
-        from redactory.training.data import add_role_prefix
-
         settings = evaluation.model_manifest["settings"]
         chat, prefix, codec = settings.get("chat"), settings.get("prefix"), None
         held_out = [] if chat else list(evaluation.read_held_out_examples(paths))
@@ -255,10 +237,10 @@ def evaluate_model(
                 masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
         if prefix:
             roles = [label if prefix == CLASS else role for _, label, role in held_out]
-            texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
+            texts, masked = (list(map(training.data.add_role_prefix, group, roles)) for group in (texts, masked))
         trained, trainer = evaluation.load_language_model(), TRAINERS[settings["trainer"]]
         if chat:
-            codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
+            codec = replace(cast(ChatCodec, trained.tokenizer), loss_scope=chat["loss_on"])
         return {
             "as_is": measure_perplexity(trained, texts, progress, codec),
             "masked": measure_perplexity(trained, masked, progress, codec),

@@ -5,48 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation import plots
-from redactory.evaluation.extraction import (
-    ExtractionSettings,
-    VaultSecret,
-    collect_vault_secrets,
-    make_control_values,
-    run_extraction_attack,
-)
+from redactory import training
+from redactory.evaluation import extraction, membership, one_run_audit, plots
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.membership import (
-    SecretSentence,
-    draw_member_texts,
-    find_most_common_label,
-    run_class_membership_attack,
-    run_membership_attack,
-)
-from redactory.evaluation.one_run_audit import (
-    AuditCoins,
-    CanaryForm,
-    audit_scores,
-    compute_curve_p_value,
-    get_coins_path,
-    make_curve_level_function,
-    read_coins,
-)
+from redactory.evaluation.synthetic import ClassedText
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.policy import make_run_router
-from redactory.pipelines.measure.evaluate import CLASSIFY, ModelEvaluation, Result, TextWithLabel, read_texts
+from redactory.pipelines.measure.evaluate import CLASSIFY, ModelEvaluation, Result, read_texts, read_trainer_texts
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_column
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 PROMPT_WORDS, MAX_PROMPTS = 4, 1_000
 
@@ -94,10 +71,10 @@ def evaluate_membership(
         make_values = partial(_draw_unseen_values, evaluation, seed)
         if others is not None:
             make_values = partial(_read_unseen_values, evaluation, Path(others))
-        texts = draw_member_texts(sentences, make_values, count, seed)
+        texts = membership.draw_member_texts(sentences, make_values, count, seed)
         loaded = reference_model.load_language_model() if reference_model else None
         trained = evaluation.load_language_model()
-        result = run_membership_attack(trained, *texts, reference=loaded, progress=progress, **options)
+        result = membership.run_membership_attack(trained, *texts, reference=loaded, progress=progress, **options)
         return describe(sentences[0].label, "drawn" if others is None else "file") | result
 
     def attack_classifier() -> Result:
@@ -106,12 +83,20 @@ def evaluate_membership(
             loaded = reference_model.load_classifier()
             if set(loaded.classes) != set(classifier.classes):
                 raise ConfigurationError(f"reference: {reference_model.name} was trained on other classes")
-        members = _shuffle_rows(evaluation.read_training_rows(), classifier.classes, "members", seed)
-        held_out = _shuffle_rows(_read_masked_alike(evaluation, paths), classifier.classes, "others", seed)
+        folders = evaluation.list_training_folders()
+        members = _shuffle_rows(read_trainer_texts(evaluation.run, folders), classifier.classes, "members", seed)
+        held_out = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths)]
+        if evaluation.run.vault not in folders:
+            # the model was trained on masked text
+            masked = make_run_router(evaluation.run_manifest)([text for text, _ in held_out])
+            held_out = [(text, name) for (_, text), (_, name) in zip(masked, held_out, strict=True)]
         trained_rows = set(members)
-        non_members = [row for row in held_out if row not in trained_rows]
+        shuffled = _shuffle_rows(held_out, classifier.classes, "others", seed)
+        non_members = [row for row in shuffled if row not in trained_rows]
         rows = members[:count], non_members[:count]
-        return describe(None, "file") | run_class_membership_attack(classifier, *rows, reference=loaded, **options)
+        return describe(None, "file") | membership.run_class_membership_attack(
+            classifier, *rows, reference=loaded, **options
+        )
 
     if evaluation.task == CLASSIFY:
         if secrets or label:
@@ -135,17 +120,8 @@ def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -
     return ModelEvaluation.open(evaluation.run.root, str(reference))
 
 
-def _read_masked_alike(evaluation: ModelEvaluation, paths: Sequence[str]) -> list[TextWithLabel]:
-    """Read the rows of ``paths``, masked if the model was trained on masked text."""
-    rows = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths)]
-    if evaluation.run.vault in evaluation.list_training_folders():
-        return rows
-    masked = make_run_router(evaluation.run_manifest)([text for text, _ in rows])
-    return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
-
-
 def _shuffle_rows(
-    rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str, seed: int
+    rows: Iterable[ClassedText], classes: Collection[str], purpose: str, seed: int
 ) -> list[tuple[str, str]]:
     """Put the distinct rows with one of ``classes`` in a random order."""
     known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
@@ -153,10 +129,12 @@ def _shuffle_rows(
     return [known[index] for index in order.tolist()]
 
 
-def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
+def _find_secret_sentences(
+    evaluation: ModelEvaluation, labelled: Path, label: str | None
+) -> list[membership.SecretSentence]:
     """Return the examples of the labelled rows that occur in the vault and hold a whole secret of ``label``."""
     sentences = [
-        SecretSentence(text, span["start"], span["end"], span["label"])
+        membership.SecretSentence(text, span["start"], span["end"], span["label"])
         for row in read_labelled_rows(labelled)
         for text, spans in split_labelled_row(row, evaluation.segmenter)
         for span in spans
@@ -165,7 +143,7 @@ def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: s
     in_vault = [sentence for sentence in sentences if sentence.text in vault_texts]
     if not in_vault:
         raise InputError(f"{labelled.name}: none of its labelled secrets occurs in the originals of this run")
-    kind = label or find_most_common_label(in_vault)
+    kind = label or membership.find_most_common_label(in_vault)
     selected = [sentence for sentence in in_vault if sentence.label == kind]
     if not selected:
         raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
@@ -173,15 +151,15 @@ def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: s
 
 
 def _draw_unseen_values(
-    evaluation: ModelEvaluation, seed: int, secrets: Sequence[SecretSentence | VaultSecret]
+    evaluation: ModelEvaluation, seed: int, secrets: Sequence[membership.SecretSentence | extraction.VaultSecret]
 ) -> list[str | None]:
     """Make for each secret a value of the same form that the vault does not hold."""
     labelled_values = [(secret.label, secret.value) for secret in secrets]
-    return make_control_values(labelled_values, partial(_find_values_in_vault, evaluation), seed)
+    return extraction.make_control_values(labelled_values, partial(_find_values_in_vault, evaluation), seed)
 
 
 def _read_unseen_values(
-    evaluation: ModelEvaluation, labelled: Path, sentences: Sequence[SecretSentence]
+    evaluation: ModelEvaluation, labelled: Path, sentences: Sequence[membership.SecretSentence]
 ) -> list[str | None]:
     """Read for each sentence a value with its label that the vault does not hold; all have the same label."""
     labels = {sentence.label for sentence in sentences}
@@ -222,13 +200,13 @@ def evaluate_extraction(
 
     def run_attack() -> Result:
         trained = evaluation.load_language_model()
-        secrets = collect_vault_secrets(evaluation.run, evaluation.list_training_folders())
+        secrets = extraction.collect_vault_secrets(evaluation.run, evaluation.list_training_folders())
         controls = _draw_unseen_values(evaluation, seed, secrets)
-        settings = ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
+        settings = extraction.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
         texts = read_column(evaluation.run.public, "text")
         order = RandomStream.from_seed(seed).permutation("prompts", 0, len(texts))[:MAX_PROMPTS]
         prompts = [" ".join(texts[i].split()[:PROMPT_WORDS]) for i in order.tolist()]
-        return run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
+        return extraction.run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
 
     return evaluation.measure_and_seal("extraction", run_attack, "extraction.svg", plots.plot_extraction)
 
@@ -256,19 +234,18 @@ def evaluate_audit(
     evaluation = ModelEvaluation.open(run, model)
     if coins is None:
         paths = evaluation.run_manifest["configuration"]["input"]["path"]
-        coin_files = [file for path in paths if (file := get_coins_path(Path(path))).is_file()]
+        coin_files = [file for path in paths if (file := one_run_audit.get_coins_path(Path(path))).is_file()]
         if len(coin_files) != 1:
             number = len(coin_files) or "no"
             raise ConfigurationError(
                 f"coins: {number} .coins.json files beside the run's input; choose one with --coins"
             )
         coins = coin_files[0]
-    planted = read_coins(Path(coins))
+    planted = one_run_audit.read_coins(Path(coins))
 
     def run_audit() -> Result:
-        from redactory.training import make_guarantee_card
-
-        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.iter_planted_sentences())
+        card = training.make_guarantee_card(evaluation.run, evaluation.name)
+        sentences = list(planted.iter_planted_sentences())
         vault_sentences, public_sentences = (
             set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
         )
@@ -280,7 +257,7 @@ def evaluate_audit(
             "public": sum(sentence in public_sentences for sentence in sentences),
         }
         scores = _score_canaries(evaluation.load_language_model(), planted, progress)
-        scores_summary = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
+        scores_summary = one_run_audit.audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
         upper = find_epsilon_upper_bound(card, planted.form, placement["public"])
         return {
             "form": planted.form,
@@ -296,7 +273,9 @@ def evaluate_audit(
     return evaluation.measure_and_seal("audit", run_audit)
 
 
-def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress) -> NDArray[np.float64]:
+def _score_canaries(
+    model: training.LanguageModel, coins: one_run_audit.AuditCoins, progress: Progress
+) -> NDArray[np.float64]:
     """Score each canary, positive if the model favours a true coin: float64 [m].
 
     ``pair``: the log likelihood of the first number's sentence minus the second's. Otherwise: that of the number's
@@ -312,7 +291,7 @@ def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress)
     return scores
 
 
-def find_epsilon_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
+def find_epsilon_upper_bound(card: Mapping[str, Any], form: one_run_audit.CanaryForm, public: int) -> Result:
     """Return {epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
 
     For secrets the two worlds exchange numbers (``epsilon_substitution``) or mask one (``epsilon``); for users they add
@@ -338,19 +317,19 @@ def find_epsilon_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: 
 
 def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
     """Return the best p-value over all shares times their number; None without a curve of one row."""
-    from redactory.training.accounting import Spending
-    from redactory.training.accounting.epsilons import compute_privacy_curve
-    from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
-    from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
-
-    facts, manifest = read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
+    facts, manifest = training.guarantee.spec.read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
     rows = facts.make_spec(manifest["dedup"]).exchanged_row_count
-    if START_KEY in (facts.base or {}) or "route" in manifest:
+    if training.guarantee.spec.START_KEY in (facts.base or {}) or "route" in manifest:
         return None  # of these steps alone the curve would be too low
     protects_secrets = upper_field in ("epsilon_substitution", "epsilon")
     if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
     relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
-    level = make_curve_level_function(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
-    p_values = [compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level) for s in audit["by_share"]]
+    spendings = (training.accounting.Spending(facts.mechanism, facts.steps),)
+    curve = training.accounting.epsilons.compute_privacy_curve(spendings, relation)
+    level = one_run_audit.make_curve_level_function(curve)
+    p_values = [
+        one_run_audit.compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level)
+        for s in audit["by_share"]
+    ]
     return min(1.0, len(p_values) * min(p_values))

@@ -9,31 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
-from redactory.detectors.baselines import (
-    ENGINES_WITHOUT_MODEL,
-    MODEL_SYNTAX,
-    ReferenceDetector,
-    build_engine_settings,
-    resolve_reference_engines,
-)
+from redactory.detectors import Detector, DetectSettings, TextDetector, baselines, compute_policy_hashes
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
-from redactory.evaluation.detection import (
-    INTERVAL_KINDS,
-    DetectionCache,
-    LabelledExample,
-    compare_detectors,
-    measure_detection,
-)
+from redactory.evaluation import detection, linkage
 from redactory.evaluation.detection_errors import DetectionError, Suggestions, count_errors, find_errors, suggest_terms
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.evaluation.linkage import (
-    MAX_RARE_HOLDERS,
-    ReleasedExample,
-    count_residual_identifiers,
-    run_linkage_attack,
-)
 from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, get_package_version
@@ -42,7 +23,7 @@ from redactory.foundation.files import write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import seal_result
@@ -67,9 +48,9 @@ def evaluate_detect(
     segment, policies: {name: hash}, public_labels}; spans with a public label are not secrets. ``ConfigurationError``
     if the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
-    segment, detect = _load_settings(labelled, config)
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
-    return file_facts | measure_detection(detector or Detector(detect), examples, progress)
+    settings = _load_settings(labelled, config)
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings)
+    return file_facts | detection.measure_detection(detector or Detector(settings.detect), examples, progress)
 
 
 def evaluate_against(
@@ -89,26 +70,27 @@ def evaluate_against(
     any text is read, raises ``ConfigurationError`` for an unknown, missing or repeated engine, ``InputError`` without
     labels.
     """
-    segment, detect = _load_settings(labelled, config)
-    references = resolve_reference_engines(against, detect.language)
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
+    settings = _load_settings(labelled, config)
+    detect = settings.detect
+    references = baselines.resolve_reference_engines(against, detect.language)
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings)
     secrets = sum(len(example.spans) for example in examples)
     if not secrets:
         raise InputError(
             f"{Path(labelled).name}: no secret is labelled in {pluralize(file_facts['rows'], 'row')}, so nothing can "
             "be measured; label each secret as a span"
         )
-    engines = {reference.name: ReferenceDetector(reference, detect.public_labels) for reference in references}
+    engines = {reference.name: baselines.ReferenceDetector(reference, detect.public_labels) for reference in references}
     return {
         **file_facts,
         "language": detect.language,
         "examples": len(examples),
         "distinct_examples": len({example.text for example in examples}),
         "secrets": secrets,
-        "table": compare_detectors(Detector(detect), engines, examples, progress),
+        "table": detection.compare_detectors(Detector(detect), engines, examples, progress),
         "engines": {reference.name: reference.identity for reference in references},
         "version": get_package_version("redactory"),
-        "interval": INTERVAL_KINDS,
+        "interval": detection.INTERVAL_KINDS,
     }
 
 
@@ -120,12 +102,12 @@ def find_labelled_errors(
     progress: Progress = ignore_progress,
 ) -> tuple[dict[str, Any], list[DetectionError], Suggestions]:
     """Find errors as :func:`evaluate_errors`; return its result, which has no text, then errors and terms with text."""
-    segment, detect = _load_settings(labelled, config)
+    settings = _load_settings(labelled, config)
     # rows that were chosen to fit a tagger are not a random sample, but they show its errors
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
-    cache = DetectionCache(detector or Detector(detect))
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings, to_fit=True)
+    cache = detection.DetectionCache(detector or Detector(settings.detect))
     cache.detect_new_texts([example.text for example in examples], progress)
-    errors = list(find_errors(examples, cache, detect))
+    errors = list(find_errors(examples, cache, settings.detect))
     suggestions = suggest_terms(examples, errors)
     counts = {
         "examples": len(examples),
@@ -164,22 +146,20 @@ def evaluate_errors(
     return result
 
 
-def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
-    if config is None:
-        return SegmentSettings(), DetectSettings()
+def _load_settings(labelled: str | Path, config: ConfigLike | None) -> Config:
     # only the labelled file is read, so a configuration with just a detect section suffices
-    settings = load_config(config, input={"path": str(labelled)})
-    return settings.segment, settings.detect
+    return load_config({} if config is None else config, input={"path": str(labelled)})
 
 
 def _read_labelled_examples(
-    path: Path, segment: SegmentSettings, detect: DetectSettings, *, to_fit: bool = False
-) -> tuple[list[LabelledExample], dict[str, Any]]:
+    path: Path, settings: Config, *, to_fit: bool = False
+) -> tuple[list[detection.LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
-    rows, cut = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit)), make_segmenter(segment)
+    detect, cut = settings.detect, make_segmenter(settings.segment)
+    rows = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit))
     require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     examples = [
-        LabelledExample(number, text, spans, public)
+        detection.LabelledExample(number, text, spans, public)
         for number, row in enumerate(rows)
         for (text, spans), (_, public) in zip(
             split_labelled_row(row, cut), split_labelled_row({**row, "spans": row.get("public", ())}, cut), strict=True
@@ -192,7 +172,7 @@ def _read_labelled_examples(
         "rows": len(rows),
         "spans": count,
         "spans_outside_examples": count - len(placed),
-        "segment": segment.mode,
+        "segment": settings.segment.mode,
         "policies": compute_policy_hashes(detect),
         "public_labels": list(detect.public_labels),
     }
@@ -216,15 +196,9 @@ def evaluate_recall(
     labelled, public = Path(settings.evaluate.labelled), get_public_labels(manifest)
 
     def measure_recall() -> dict[str, Any]:
-        texts = (row["text"] for row in read_labelled_rows(labelled))
-        require_unfitted_rows(texts, read_policy_fit(manifest), load_digest_key())
-        cut = make_segmenter(settings.segment)
-        secrets = [
-            (text, [span])
-            for row in read_labelled_rows(labelled, public)
-            for text, spans in split_labelled_row(row, cut)
-            for span in spans
-        ]
+        rows, cut = list(read_labelled_rows(labelled, public)), make_segmenter(settings.segment)
+        require_unfitted_rows([row["text"] for row in rows], read_policy_fit(manifest), load_digest_key())
+        secrets = [(text, [span]) for row in rows for text, spans in split_labelled_row(row, cut) for span in spans]
         # sample secrets uniformly, not rows, which hold different numbers of them
         order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
         sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
@@ -234,7 +208,7 @@ def evaluate_recall(
             "secrets": len(secrets),
             "public_labels": list(public),
             "misses": measure_misses(make_run_router(manifest), examples, spans, progress=progress),
-            "left": count_unmasked_secrets(run, read_labelled_rows(labelled, public)),
+            "left": count_unmasked_secrets(run, rows),
         }
         result["date"] = find_measurement_date(run, result)
         save_recall_measurement(run, result)
@@ -267,7 +241,7 @@ def evaluate_redaction(
     run: str | Path,
     engine: str | None = None,
     sample: int = 5_000,
-    rare: int = MAX_RARE_HOLDERS,
+    rare: int = linkage.MAX_RARE_HOLDERS,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Run three attacks on the shards of a finished run alone; none needs a model.
@@ -291,18 +265,18 @@ def evaluate_redaction(
         linkages: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if has_repeat_users else ["document"]:
             shown, hidden = (
-                [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                [linkage.ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
                 for rows in texts.values()
             )
-            linkages[unit] = run_linkage_attack(shown, hidden, rare, progress=progress)
+            linkages[unit] = linkage.run_linkage_attack(shown, hidden, rare, progress=progress)
         residual = None
         if chosen is not None:
-            run_engines = Detector(build_engine_settings(chosen, detect.language)).run_engines
+            run_engines = Detector(baselines.build_engine_settings(chosen, detect.language)).run_engines
             words = load_optional_words(detect.language)
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
-                split: count_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
+                split: linkage.count_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
                 for split, rows in texts.items()
             }
         cross_split = _summarize_cross_split_duplicates(folder)
@@ -329,13 +303,13 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
         # most of our patterns are its recognizers
         detect = detect.model_copy(update={"patterns": PatternSettings()})
     # not spaCy: the shipped tagger was trained on it, and most of its other spans are false
-    free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
+    free = [name for name in baselines.ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
     if engine is None:
-        masked_with = " and ".join(ENGINES_WITHOUT_MODEL)
-        reason = f"the run masked with {masked_with}; choose another engine to check it: {MODEL_SYNTAX}"
+        masked_with = " and ".join(baselines.ENGINES_WITHOUT_MODEL)
+        reason = f"the run masked with {masked_with}; choose another engine to check it: {baselines.MODEL_SYNTAX}"
         return (free[0], "") if free else (None, reason)
     try:
-        build_engine_settings(engine, detect.language)
+        baselines.build_engine_settings(engine, detect.language)
     except ConfigurationError as error:
         raise ConfigurationError(f"engine: {error}") from None
     name = engine.partition(":")[0]

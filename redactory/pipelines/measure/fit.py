@@ -10,22 +10,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches, estimate_miss_rate
+from redactory.evaluation.detection import (
+    ALL_LABELS,
+    MatchCounts,
+    count_matches,
+    estimate_miss_rate,
+    parse_labelled_spans,
+)
 from redactory.evaluation.labelled import read_labelled_rows, require_other_rows
 from redactory.evaluation.plots import plot_reliability, render_plot
-from redactory.foundation.bounds import TEMPLATE_FILTERS
+from redactory.evaluation.report import load_template
 from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.curation.loading import ConfigLike, load_config, parse_settings
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 
 MIN_ROWS = 20
@@ -39,24 +43,36 @@ def fit_tagger(
     progress: Progress = ignore_progress,
     *,
     held_back: str | Path | None = None,
+    config: ConfigLike | None = None,
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
     effect of the calibration. ``start_held_out`` has the metrics of the start on the same rows, and
-    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the start with both
-    taggers together, in the default policies: {present, fitted: :func:`evaluate_detect`}, else None.
+    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the policies of
+    ``config`` (default: the built-in ones with the start) with those that add this tagger: {present, fitted:
+    :func:`evaluate_detect`}, else None.
     """
-    chosen = parse_settings(FitSettings, settings)
-    folder = Path(out)
+    chosen, folder = parse_settings(FitSettings, settings), Path(out)
+    if config is not None and held_back is None:
+        raise ConfigurationError("config: its policies are compared on other labelled rows: add --held-back")
+    base = {"detect": {"tagger": {"models": [chosen.start or "default"]}}} if config is None else config
+    present = load_config(base, input={"path": str(held_back)})
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
-    rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
+    rows = {
+        row["text"]: LabelledText(row["text"], tuple(parse_labelled_spans(row["spans"])))
+        for path in files
+        for row in read_labelled_rows(path, to_fit=True)
+        if row["text"].strip()
+    }
     require_other_rows(held_back, rows)
+    # before the fit, because it may refuse the rows
+    compared = {} if held_back is None else {"present": evaluate_detect(held_back, present, progress=progress)}
     training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -83,43 +99,22 @@ def fit_tagger(
         }
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
         rendered_plots = render_plot("reliability.svg", plot_reliability, reliability.bins, reliability.error)
-        environment = Environment(
-            loader=PackageLoader("redactory.pipelines.measure", "."),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            keep_trailing_newline=True,
-        )
-        environment.filters.update(TEMPLATE_FILTERS)
-        page = environment.get_template("fit_card.md.j2")
-        card = page.render(**result, name=folder.name, drawn=rendered_plots)
-        for name, text in {**rendered_plots, "README.md": card}.items():
+        card = load_template("fit_card.md.j2").render(**result, name=folder.name, drawn=rendered_plots)
+        for name, text in {**rendered_plots, "README.md": f"{card}\n"}.items():
             write_text(temporary_folder / name, text, PUBLIC_FILE)
         temporary_folder.replace(folder)
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
-    base = chosen.start or "default"
-    models = {"present": [base], "fitted": [base, str(folder.absolute())]}
-    compared = (
-        None
-        if held_back is None
-        else {
-            name: evaluate_detect(held_back, {"detect": {"tagger": {"models": names}}}, progress=progress)
-            for name, names in models.items()
-        }
-    )
-    return {"tagger": str(folder), **result, "held_back": compared}
+    if held_back is not None:
+        models = present.detect.tagger.models if present.detect.tagger else ()
+        tagger = TaggerSettings(models=(*models, str(folder.absolute())))
+        fitted = present.model_copy(update={"detect": present.detect.model_copy(update={"tagger": tagger})})
+        compared["fitted"] = evaluate_detect(held_back, fitted, progress=progress)
+    return {"tagger": str(folder), **result, "held_back": compared or None}
 
 
 def _score_tagger(folder: Path, rows: Sequence[LabelledText]) -> dict[str, Any]:
     return _score_engine(TaggerEngine(TaggerSettings(models=(str(folder),)), "en"), rows)
-
-
-def _read_labelled_texts(path: Path) -> LabelledTexts:
-    return [
-        LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
-        for row in read_labelled_rows(path, to_fit=True)
-        if row["text"].strip()
-    ]
 
 
 def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,13 +72,6 @@ def build_policy_sequence(detect: DetectSettings) -> list[ConservativeSettings]:
     ]
 
 
-def build_conservative_policies(
-    detect: DetectSettings, path: Sequence[ConservativeSettings]
-) -> list[ConservativePolicy]:
-    """Build π_c for each step of ``path``, in the configuration ``detect``."""
-    return [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
-
-
 def find_first_public_policy_index(
     text: str, engine_output: EngineOutput, strict: StrictPolicy, path: Sequence[ConservativePolicy]
 ) -> int:
@@ -117,11 +110,6 @@ class LabelledSecrets:
     def secret_count(self) -> int:
         """Number of secrets of all units."""
         return sum(len(unit_secrets) for unit_secrets in self.secrets.values())
-
-    @property
-    def identifying_texts(self) -> set[str]:
-        """Texts that identify the rows: their own, and those of the examples with a secret."""
-        return {*self.rows}.union(*(secret for unit_secrets in self.secrets.values() for secret in unit_secrets))
 
 
 def read_labelled_secrets(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:
@@ -227,7 +215,9 @@ def fit_policy(
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
     key, record_file = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
-    write_fit_record(record_file, record, labels.identifying_texts, key)
+    # the rows, and the examples with a secret
+    identifying_texts = {*labels.rows}.union(*chain.from_iterable(labels.secrets.values()))
+    write_fit_record(record_file, record, identifying_texts, key)
     settings = loaded_config.model_dump(mode="json", exclude_unset=True) if loaded_config else {}
     conservative = {_KEY: curve[chosen][_KEY], "fitted": str(record_file.absolute())}
     written = settings.setdefault("detect", {})
@@ -285,7 +275,8 @@ def _find_public_steps(
 ) -> dict[str, int]:
     """Return the step from which on each distinct text is public; each text is searched once."""
     with report_start_and_end(progress, "load engines"):
-        detector, policies = Detector(detect), build_conservative_policies(detect, path)
+        detector = Detector(detect)
+        policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):
         for text, engine_output in zip(batch, detector.run_engines(batch), strict=True):

@@ -324,12 +324,8 @@ def label_active(
     rows: list[dict[str, Any]] = []
     for number, (index, method) in enumerate(chosen, 1):
         text, examples = documents[index]
-        strict_spans = [span for example in examples for span in example.spans if span.policy == "strict"]
-        ranked = [
-            samples.LabelledSpan(span.start, span.end, span.label)
-            for span in sorted(strict_spans, key=lambda span: -span.score)
-        ]
-        spans = [span._asdict() for span in samples.select_prefilled_spans(ranked)]
+        strict_spans = (span for example in examples for span in example.spans if span.policy == "strict")
+        spans = [span._asdict() for span in samples.select_prefilled_spans(strict_spans)]
         rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": spans})
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")

@@ -6,20 +6,20 @@ import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
+from redactory.evaluation.generation import generate_texts
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.measure.evaluate import CLASSIFY
 from redactory.redaction import ModelFolder, is_finished, list_broken_files, read_manifest
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
+from redactory.training.chat import ChatCodec, format_turns, make_prompt
 
 Prompt = str | Sequence[Mapping[str, str]]
 END = "<END>"
@@ -79,9 +79,6 @@ def predict(
         return about | {"task": task, "results": list(answer(folder, texts, top)) if texts else []}
     if task == CLASSIFY:
         raise ConfigurationError(f"predict: {folder.root.name} predicts classes and cannot generate text")
-    from redactory.evaluation.generation import generate_texts
-    from redactory.training.chat import format_turns
-
     seed = secrets.randbits(_SEED_BITS) if seed is None else seed
     count, many = write * len(texts), len(texts)
     trained, prompts = _prepare_prompts(folder, texts)
@@ -93,12 +90,9 @@ def predict(
     return about | {"seed": seed, "texts": [continuations[place::many] for place in range(many)]} | prompt_record
 
 
-def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
+def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[training.LanguageModel, list[str]]:
     """Load the language model, and format ``texts`` as its prompts: for a chat model in its template."""
-    from redactory.training import load_model
-    from redactory.training.chat import ChatCodec, make_prompt
-
-    trained = load_model(folder)
+    trained = training.load_model(folder)
     if isinstance(trained.tokenizer, ChatCodec):
         return trained, list(map(make_prompt, texts))
     if not all(isinstance(text, str) for text in texts):
@@ -126,9 +120,7 @@ def _predict_next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) 
 
 
 def _predict_classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
-    from redactory.training.model import load_classifier
-
-    classifier = load_classifier(folder)
+    classifier = training.model.load_classifier(folder)
     for scores in classifier.compute_class_log_probs(texts):
         yield [{"class": classifier.classes[n], "probability": p} for n, p in _find_top_k(np.exp(scores), top)]
 

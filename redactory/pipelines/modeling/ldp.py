@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.evaluation.utility import measure_accuracy
 from redactory.foundation.canonical import file_sha256, json_sha256, read_json_lines
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
@@ -22,13 +23,7 @@ from redactory.foundation.keys import unicode_variants
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
 from redactory.pipelines.curation.models import require_training_packages
-
-if TYPE_CHECKING:
-    from redactory.training.ldp.encoder import SentenceEncoder
-    from redactory.training.ldp.message import Message
-    from redactory.training.ldp.server import LdpServer
-    from redactory.training.ldp.settings import LdpSettings
-    from redactory.training.ldp.user import BudgetFolder
+from redactory.training import ldp
 
 CARD = "guarantee.json"
 BUDGET_EPSILON, BUDGET_DELTA = 8.0, 1e-5
@@ -49,12 +44,9 @@ def ldp_encoder(
     text must be public. Returns {encoder, digest, provenance, ...} of stage 1.
     """
     require_training_packages()
-    from redactory.training.data import PublicText
-    from redactory.training.ldp.pretraining import pretrain_encoder
-    from redactory.training.ldp.settings import EncoderSettings
-
-    folder, chosen = make_empty_folder(Path(out)), parse_settings(EncoderSettings, settings)
-    return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}
+    folder, chosen = make_empty_folder(Path(out)), parse_settings(ldp.EncoderSettings, settings)
+    text = training.data.PublicText(Path(public))
+    return {"encoder": str(folder), **ldp.pretrain_encoder(text, chosen, folder, progress)}
 
 
 def ldp_train(
@@ -76,15 +68,13 @@ def ldp_train(
     messages, slots, epochs, ..., guarantee}.
     """
     require_training_packages()
-    from redactory.training.ldp.server import LdpServer
-
     folder = make_empty_folder(Path(out))
     sentence_encoder, service_settings = resolve_service_settings(settings, encoder, declared_public)
     budgets = open_user_budgets(budget, limit, delta, sentence_encoder)
     examples, messages = make_training_messages(Path(data), sentence_encoder, service_settings, budgets)
 
     card = make_ldp_guarantee_card(folder.name, sentence_encoder, service_settings)
-    server = LdpServer(
+    server = ldp.LdpServer(
         service_settings, encoder=sentence_encoder.digest, shape=sentence_encoder.get_shape(service_settings.represent)
     )
     count = 0
@@ -101,11 +91,9 @@ def ldp_train(
     return {"service": str(folder), "users": users, **training_summary, "guarantee": card}
 
 
-def parse_ldp_settings(raw_settings: LdpSettingsInput) -> LdpSettings:
+def parse_ldp_settings(raw_settings: LdpSettingsInput) -> ldp.LdpSettings:
     """Parse the settings of a service; refuses a budget, because each user has a separate one."""
-    from redactory.training.ldp.settings import LdpSettings
-
-    parsed = parse_settings(LdpSettings, raw_settings)
+    parsed = parse_settings(ldp.LdpSettings, raw_settings)
     if parsed.budget is not None:
         raise ConfigurationError("budget: each user needs a separate folder; give it with --budget")
     return parsed
@@ -118,17 +106,23 @@ def make_empty_folder(folder: Path) -> Path:
     return make_private_folder(folder)
 
 
-def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
-    """Load the encoder in ``folder``; its dimension and length must match the settings of the service."""
-    from redactory.training.ldp.encoder import SentenceEncoder
+def load_encoder(
+    folder: str | Path, settings: ldp.LdpSettings, declared_public: bool, digest: str | None = None
+) -> ldp.SentenceEncoder:
+    """Load the encoder in ``folder``; its dimension and length must match the settings of the service.
 
+    ``digest`` is that of the service's encoder; ``RunStateError`` if it is another.
+    """
     expected = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
-    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
+    encoder = ldp.SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
+    if digest not in (None, encoder.digest):
+        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
+    return encoder
 
 
 def resolve_service_settings(
     raw_settings: LdpSettingsInput, encoder: str | Path, declared_public: bool
-) -> tuple[SentenceEncoder, LdpSettings]:
+) -> tuple[ldp.SentenceEncoder, ldp.LdpSettings]:
     """Return the encoder, and the settings with its classes as default and the computed noise."""
     settings = parse_ldp_settings(raw_settings)
     sentence_encoder = load_encoder(encoder, settings, declared_public)
@@ -140,23 +134,11 @@ def resolve_service_settings(
     return sentence_encoder, complete.resolve_all_noise(sentence_encoder.spendings)
 
 
-def make_ldp_guarantee_card(name: str, sentence_encoder: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+def make_ldp_guarantee_card(name: str, encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings) -> dict[str, Any]:
     """Make the guarantee card of the service ``name`` with resolved ``settings``."""
-    from redactory.training.ldp.card import make_service_card
-
-    return make_service_card(
-        name,
-        settings,
-        provenance=sentence_encoder.provenance,
-        encoder=sentence_encoder.digest,
-        spendings=sentence_encoder.spendings,
+    return ldp.make_service_card(
+        name, settings, provenance=encoder.provenance, encoder=encoder.digest, spendings=encoder.spendings
     )
-
-
-def require_same_encoder(digest: str, sentence_encoder: SentenceEncoder) -> None:
-    """Raise ``RunStateError`` unless ``sentence_encoder`` is the service's encoder, whose digest is ``digest``."""
-    if digest != sentence_encoder.digest:
-        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
 # Users: rows of a file, their messages, their budgets.
@@ -191,11 +173,9 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
 
 
 def open_user_budgets(
-    folder: str | Path | None, limit: float, delta: float, sentence_encoder: SentenceEncoder
-) -> BudgetFolder | None:
+    folder: str | Path | None, limit: float, delta: float, sentence_encoder: ldp.SentenceEncoder
+) -> ldp.BudgetFolder | None:
     """Open the budgets in ``folder``; ``ConfigurationError`` if the encoder was trained on private text."""
-    from redactory.training.ldp.user import BudgetFolder
-
     if folder is None:
         return None
     if sentence_encoder.spendings:
@@ -205,19 +185,17 @@ def open_user_budgets(
         )
     if not (limit > 0.0 and 0.0 < delta < 1.0):
         raise ConfigurationError("limit: needs a positive epsilon, and a delta between 0 and 1")
-    return BudgetFolder(Path(folder), limit, delta)
+    return ldp.BudgetFolder(Path(folder), limit, delta)
 
 
 def make_training_messages(
-    data: Path, sentence_encoder: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
-) -> tuple[list[LdpExample], Iterator[Message]]:
+    data: Path, sentence_encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings, budgets: ldp.BudgetFolder | None
+) -> tuple[list[LdpExample], Iterator[ldp.Message]]:
     """Return the rows of ``data`` and the messages of all users; ``budgets`` records the cost of each user.
 
     ``GuaranteeError`` if the encoder was trained on this very file, ``BudgetExceeded`` before anything is recorded if a
     user has no budget left.
     """
-    from redactory.training.ldp.user import LdpClient
-
     if data.is_file() and sentence_encoder.provenance.get("text_sha256") == file_sha256(data):
         raise GuaranteeError(
             f"{data.name} is the text that the encoder was trained on, without noise, so it is not "
@@ -233,12 +211,13 @@ def make_training_messages(
     if budgets is not None:
         budgets.require_available_budget(settings, {user: len(rows) for user, rows in groups.items()})
 
-    def generate_messages() -> Iterator[Message]:
+    def generate_messages() -> Iterator[ldp.Message]:
         for number, (user, rows) in enumerate(groups.items()):
             # test mode: one seed per user, so that users draw different noise
             seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
             user_settings = settings.model_copy(update={"seed": seed})
-            client = LdpClient(sentence_encoder, user_settings, budget=budgets.open_budget(user) if budgets else None)
+            budget = budgets.open_budget(user) if budgets else None
+            client = ldp.LdpClient(sentence_encoder, user_settings, budget=budget)
             texts: Any = [examples[row].text for row in rows]
             yield from client.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
 
@@ -267,19 +246,16 @@ def ldp_evaluate(
     noise and epsilons: the service's, and, if that hides queries among fictitious ones, a single one of no higher cost.
     """
     require_training_packages()
-    from redactory.training.ldp.server import LdpServer
-
     if draws < 1:
         raise ConfigurationError("draws: must be at least 1")
-    server = LdpServer.load(Path(service))
+    server = ldp.LdpServer.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
         raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
-    sentence_encoder = load_encoder(encoder, server.settings, declared_public)
-    require_same_encoder(server.encoder, sentence_encoder)
+    sentence_encoder = load_encoder(encoder, server.settings, declared_public, server.encoder)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
-    questions, first = [], None
+    questions, first = [], dict[str, Any]()
     for question_settings in _iterate_query_settings(server.settings, settings):
         server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
         noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=True)
@@ -290,7 +266,6 @@ def ldp_evaluate(
         first = first or runs[0]
         query_settings = server.settings.make_query_settings(sentence_encoder.spendings)
         questions.append(_summarize_queries(query_settings, sentence_encoder, runs))
-    assert first is not None
     single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
     server.settings = parse_settings(type(server.settings), single_query_settings)
     noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=False)
@@ -309,30 +284,24 @@ def ldp_evaluate(
     }
 
 
-def _iterate_query_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
+def _iterate_query_settings(settings: ldp.LdpSettings, overrides: LdpSettingsInput) -> Iterator[ldp.LdpSettings]:
     """Yield the settings with the queries of ``overrides``; if fictitious ones hide these, also single queries."""
-    from redactory.training.ldp.accounting import HiddenSampling
-    from redactory.training.ldp.settings import LdpSettings
-
-    base_settings = service_settings.model_dump(exclude_none=True, exclude={"query"})
-    query_settings = parse_settings(LdpSettings, {**base_settings, **overrides}) if overrides else service_settings
+    base_settings = settings.model_dump(exclude_none=True, exclude={"query"})
+    query_settings = parse_settings(ldp.LdpSettings, {**base_settings, **overrides}) if overrides else settings
     yield query_settings
-    if isinstance(query_settings.query_participation, HiddenSampling):
-        yield parse_settings(LdpSettings, {**base_settings, **_SINGLE_QUERY})
+    if isinstance(query_settings.query_participation, ldp.HiddenSampling):
+        yield parse_settings(ldp.LdpSettings, {**base_settings, **_SINGLE_QUERY})
 
 
 def _summarize_queries(
-    settings: LdpSettings, sentence_encoder: SentenceEncoder, runs: list[dict[str, Any]]
+    settings: ldp.LdpSettings, sentence_encoder: ldp.SentenceEncoder, runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Summarize one way to send queries: messages, noise, epsilons and accuracy."""
-    from redactory.training.ldp.accounting import count_steps
-    from redactory.training.ldp.card import compute_query_metrics
-
     shares = [1.0 - run["error_rate"] for run in runs]
     return {
         "sampling": settings.sampling.model_dump(exclude_none=True),
-        "messages": count_steps(settings.sampling),
-        **compute_query_metrics(settings, sentence_encoder.spendings),
+        "messages": ldp.count_steps(settings.sampling),
+        **ldp.compute_query_metrics(settings, sentence_encoder.spendings),
         "accuracy": {
             "mean": fmean(shares),
             "standard_deviation": pstdev(shares),
@@ -344,8 +313,8 @@ def _summarize_queries(
 
 @dataclass(frozen=True)
 class _ServiceClassifier:
-    server: LdpServer
-    sentence_encoder: SentenceEncoder
+    server: ldp.LdpServer
+    sentence_encoder: ldp.SentenceEncoder
     has_noise: bool
 
     @property
@@ -361,21 +330,16 @@ class _ServiceClassifier:
         return log_probabilities
 
     def _request_noisy_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
-        from redactory.training.ldp.user import LdpClient
-
         # an evaluation protects no text, but draws noise like a user
-        client = LdpClient(self.sentence_encoder, self.server.settings.model_copy(update={"seed": None}))
+        client = ldp.LdpClient(self.sentence_encoder, self.server.settings.model_copy(update={"seed": None}))
         return client.combine_answers(self.server.answer(list(client.make_query_messages(texts))))
 
     def _compute_noise_free_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
-        from redactory.training.ldp.message import Message
-        from redactory.training.ldp.user import DPLayer
-
         server, settings = self.server, self.server.settings
         vectors = self.sentence_encoder.represent(texts, settings.represent)
-        layer = DPLayer(settings.clip_norm, settings.resolve_noise())
+        layer = ldp.DPLayer(settings.clip_norm, settings.resolve_noise())
         clipped = layer.clip(vectors.flatten(0, 1) if settings.pairs else vectors)
         rows = enumerate(clipped.view(vectors.shape).float())
         return server.answer(
-            [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
+            [ldp.Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
         )

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from redactory import training
 from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, shorten_name
@@ -22,7 +23,9 @@ from redactory.pipelines.modeling.train import (
     preview_vocabulary,
 )
 from redactory.redaction import RunFolder, is_finished
+from redactory.training import guarantee, ldp, uedp
 from redactory.training.count_selection import CountSelection, plan_count_selection
+from redactory.training.trainers import TRAINERS, get_trainer
 
 LDP = "ldp"
 COUNTED_NOTE = (
@@ -62,30 +65,22 @@ def plan(
 
 
 def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
-    from redactory.training.ldp.card import PublishedInputs, plan_message_guarantee
-
     sections = expand_dotted_keys(values)
     del sections["trainer"]
     paper = sections.pop("published", {})
-    unknown = paper.keys() - {entry.name for entry in fields(PublishedInputs)}
+    unknown = paper.keys() - {entry.name for entry in fields(ldp.PublishedInputs)}
     if unknown:
         raise ConfigurationError(f"published.{shorten_name(min(unknown))}: unknown number")
-    return plan_message_guarantee(
+    return ldp.plan_message_guarantee(
         parse_ldp_settings(sections),
-        PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
+        ldp.PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
     )
 
 
 def _plan_training(
     config: ConfigLike | None, values: dict[str, Any], output: str | Path | None, plot: str | Path | None
 ) -> dict[str, Any]:
-    from redactory.training.guarantee import WORDS
-    from redactory.training.guarantee.plan import PlanInputs, plan_guarantee
-    from redactory.training.guarantee.spec import KNOWN_IN_DOCUMENT, MissRates
-    from redactory.training.train import load_base_spec
-    from redactory.training.trainers import get_trainer
-
-    names = [entry.name for entry in fields(PlanInputs) if entry.name in values]
+    names = [entry.name for entry in fields(guarantee.plan.PlanInputs) if entry.name in values]
     numbers = {name: _parse_number(name, values.pop(name)) for name in names}
     if config is None:
         loaded = _make_planning_config(values, numbers)
@@ -93,21 +88,21 @@ def _plan_training(
         loaded = load_config(config, output=output)
         loaded = validate_config(_merge_sections(values, loaded.model_dump(exclude_unset=True))) if values else loaded
     run, train = RunFolder(Path(loaded.output)), loaded.train
-    if loaded.known_values_scope == KNOWN_IN_DOCUMENT and not get_trainer(train).has_units:
-        raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
+    if loaded.known_values_scope == guarantee.spec.KNOWN_IN_DOCUMENT and not get_trainer(train).has_units:
+        raise ConfigurationError(f"release.known_values: {guarantee.WORDS['known_in_document']}")
     has_run = config is not None and is_finished(run)
     recall = train.detector_recall_file or (load_latest_recall_measurement(run) if has_run else None)
     if recall is not None:
         recall.require_public_labels(loaded.detect.public_labels)
     # with declared values, the misses were measured on another function
     applicable_recall = None if loaded.input.known_value_columns else recall
-    rates = MissRates.from_measurement(applicable_recall, loaded.detect.conservative.flags_everything)
+    rates = guarantee.spec.MissRates.from_measurement(applicable_recall, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if has_run and (noisy_count := count_training_examples(run, train)[0]):
         numbers.setdefault("points", noisy_count)
     rule = loaded.dedup.get_rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    route, selection, start = loaded.route, None, load_base_spec(run, train)
+    route, selection, start = loaded.route, None, training.train.load_base_spec(run, train)
     if route.strategy != "policies":
         selection = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):
@@ -115,7 +110,9 @@ def _plan_training(
     if "group_sizes" not in train.model_fields_set:
         # each takes a second, and the card states them
         train = train.model_copy(update={"group_sizes": ()})
-    result = plan_guarantee(train, PlanInputs(**numbers), dedup, plot is not None, selection, start)
+    result = guarantee.plan.plan_guarantee(
+        train, guarantee.plan.PlanInputs(**numbers), dedup, plot is not None, selection, start
+    )
     if selection is not None:
         result["selection"] = plan_count_selection(route.epsilon, route.delta, route.texts_per_user)
     if config is not None:
@@ -154,24 +151,20 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
     Missing caps of ``uedp-bounded`` follow from the numbers of users and examples: k is about n/U. A missing divisor of
     the sum is the expected number of examples per step.
     """
-    from redactory.training.guarantee.plan import PlanInputs, compute_max_kept_examples
-    from redactory.training.trainers import TRAINERS
-    from redactory.training.uedp.bounded_accounting import suggest_cap
-
     sections = _merge_sections(values, {"input": {"path": "numbers", "label": "label"}})
     train = sections.setdefault("train", {})
     trainer = TRAINERS.get(train.get("trainer", "crt"))
     if trainer is not None and trainer.hides_units:
         bounding, protect = dict(train.get("bounding", {})), train.get("units", {}).get("privacy_unit", "both")
         if {"users", "points"} <= numbers.keys() and bounding.get("rule") != "none" and not trainer.samples_users:
-            cap = bounding.get("k_user") or suggest_cap(numbers["points"], numbers["users"])
+            cap = bounding.get("k_user") or uedp.bounded_accounting.suggest_cap(numbers["points"], numbers["users"])
             if protect != "entities":
                 bounding["k_user"] = cap
             if protect != "users":
                 bounding.setdefault("k_entity", cap)
             train["bounding"] = bounding
     config = validate_config(sections)
-    points = compute_max_kept_examples(config.train, PlanInputs(**numbers))
+    points = guarantee.plan.compute_max_kept_examples(config.train, guarantee.plan.PlanInputs(**numbers))
     if points is not None and "expected_batch_size" not in train:
         train["expected_batch_size"] = points * config.train.sampling_rate
     return validate_config(sections)
@@ -179,17 +172,13 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
 
 def _summarize_caps(run: RunFolder, config: Config) -> dict[str, Any]:
     """Summarize how many examples of a finished run each cap keeps, by label; and the noise for the target epsilon."""
-    from redactory.training.trainers import get_trainer
-    from redactory.training.uedp.bounded_accounting import CalibrationTarget, compare_caps
-    from redactory.training.uedp.units import read_unit_incidence
-
     train_settings = config.train
     steps = get_trainer(train_settings).count_noisy_steps(train_settings)
-    target = CalibrationTarget(
+    target = uedp.bounded_accounting.CalibrationTarget(
         train_settings.epsilon, train_settings.delta, round(train_settings.expected_batch_size), steps
     )
-    choices = compare_caps(
-        read_unit_incidence(run, train_settings.units), train_settings.units.privacy_unit, target=target
+    choices = uedp.bounded_accounting.compare_caps(
+        uedp.units.read_unit_incidence(run, train_settings.units), train_settings.units.privacy_unit, target=target
     )
     return {"note": COUNTED_NOTE, "target": train_settings.epsilon, **choices}
 
@@ -204,9 +193,7 @@ def budget(config: ConfigLike) -> dict[str, Any]:
     """
     settings = load_config(config).train
     require_training_packages()
-    from redactory.training.guarantee.budget import Budget
-
-    training_budget = Budget.from_settings(settings)
+    training_budget = guarantee.budget.Budget.from_settings(settings)
     if settings.budget is None or training_budget is None:
         raise ConfigurationError("train.budget: the configuration has none: set its path and its epsilon")
     return {"budget": str(settings.budget.path), **training_budget.summarize()}

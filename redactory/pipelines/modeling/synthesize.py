@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from redactory import training
 from redactory.detectors import Detector, DetectSettings
+from redactory.evaluation.generation import generate_texts
 from redactory.foundation.canonical import file_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, remove_leftovers, write_json, write_text
@@ -29,18 +31,14 @@ from redactory.pipelines.curation.models import load_audit, require_training_pac
 from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_folders
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.share import finish_export
+from redactory.pipelines.measure.evaluate import CLASSIFY, read_trainer_texts
 from redactory.pipelines.modeling.train import guarantee
 from redactory.redaction import MASK, RunFolder, format_part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder, find_containing_job
 from redactory.redaction.mask import apply_edits
 from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, plan_edits
 from redactory.redaction.shards import CLASS, ROLE, build_shard_schema
-from redactory.training.settings import TRAINERS
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
-    from redactory.training.histogram import Histogram
-    from redactory.training.trainers import Trainer
+from redactory.training.settings import TRAINERS, BudgetSettings
 
 OVERSAMPLING = 2
 """Number of texts generated per kept text if lengths must match."""
@@ -116,7 +114,7 @@ class _SyntheticWriter:
     def __post_init__(self) -> None:
         settings = read_manifest(self.run.get_model_folder(self.model))["settings"]
         self.prefix, self.trainer = settings.get("prefix"), TRAINERS[settings["trainer"]]
-        if settings.get("task") == "classify":
+        if settings.get("task") == CLASSIFY:
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and cannot generate text")
         if settings.get("chat") is not None:
             raise ConfigurationError(
@@ -148,22 +146,18 @@ class _SyntheticWriter:
         self.histogram = None
         if deviation is None:
             return card
-        from redactory.training.histogram import require_histogram_guarantee
-
         if self.prefix != CLASS:
             raise ConfigurationError(
                 "synthesize: --histogram counts classes (train.prefix: class); omit it for this model"
             )
-        require_histogram_guarantee(self.trainer, self.trainer.relation)
+        training.histogram.require_histogram_guarantee(self.trainer, self.trainer.relation)
         with lock_folders(find_containing_job(self.run), self.run):
             self.histogram = self._load_or_draw_histogram(deviation)
         return compose_guarantee(self.run, self.model) if card["holds"] else card
 
-    def _load_or_draw_histogram(self, deviation: float) -> Histogram:
+    def _load_or_draw_histogram(self, deviation: float) -> training.histogram.Histogram:
         """Load the model's histogram, or draw it; under the run's lock, because two at a time would each draw one."""
-        from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
-
-        if (earlier := Histogram.read_model_histogram(self.run, self.model)) is not None:
+        if (earlier := training.histogram.Histogram.read_model_histogram(self.run, self.model)) is not None:
             if (earlier.deviation, *earlier.counts) != (deviation, *self.labels):
                 raise RunStateError(
                     f"synthesize: the histogram of {self.model} was drawn with --histogram "
@@ -174,44 +168,36 @@ class _SyntheticWriter:
             return earlier
         stream = RandomStream.from_entropy()
         self._charge_budget(deviation, stream)
-        texts = read_trainer_texts(self.run, self.trainer)
-        histogram = Histogram.draw_noisy_counts(texts, self.labels, deviation, stream)
+        texts = read_trainer_texts(self.run, self.trainer.list_data_folders(self.run))
+        histogram = training.histogram.Histogram.draw_noisy_counts(texts, self.labels, deviation, stream)
         model = self.run.get_model_folder(self.model)
-        body = {"format": "redactory-evaluation/1", "evaluation": HISTOGRAM_FOLDER}
-        result_folder = model.get_result_folder(HISTOGRAM_FOLDER)
+        body = {"format": "redactory-evaluation/1", "evaluation": training.histogram.HISTOGRAM_FOLDER}
+        result_folder = model.get_result_folder(training.histogram.HISTOGRAM_FOLDER)
         remove_leftovers(result_folder.root)
         seal_result(result_folder, histogram.to_json(), {**body, "parent": file_sha256(model.manifest)})
         return histogram
 
     def _charge_budget(self, deviation: float, stream: RandomStream) -> None:
         """Charge the model's budget before noise is drawn; ``BudgetExceeded`` if it is full or lacks the training."""
-        from redactory.training.guarantee.budget import Budget
-        from redactory.training.guarantee.spec import read_ledger_facts, read_training_spec
-        from redactory.training.histogram import Histogram
-        from redactory.training.settings import BudgetSettings
-
         model, title = self.run.get_model_folder(self.model), f"{self.run.root.name}/{self.model}"
         if (record := read_manifest(model).get("budget")) is None:
             return
-        facts = read_ledger_facts(self.run, model)
+        facts = training.guarantee.spec.read_ledger_facts(self.run, model)
         overrides = {"budget": BudgetSettings.model_validate(record)}
-        budget = Budget.from_settings(facts.settings.model_copy(update=overrides))
-        rows = read_training_spec(self.run, facts, None).exchanged_row_count
+        budget = training.guarantee.budget.Budget.from_settings(facts.settings.model_copy(update=overrides))
+        rows = training.guarantee.spec.read_training_spec(self.run, facts, None).exchanged_row_count
         assert budget is not None
         budget.require_reservation(json_sha256(read_records(model.ledger)[0].body), title, _NOT_COUNTED_MESSAGE)
         identity = f"histogram-{stream.random_bytes('identity', 0, 16).hex()}"
-        budget.reserve_spending(
-            identity, f"{title}/histogram", Histogram(deviation, {}).compute_spending(rows), _NOT_COUNTED_MESSAGE
-        )
+        spending = training.histogram.Histogram(deviation, {}).compute_spending(rows)
+        budget.reserve_spending(identity, f"{title}/histogram", spending, _NOT_COUNTED_MESSAGE)
 
     def write_corpus(
         self, target: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None
     ) -> dict[str, Any]:
         """Write the shards, their card, guarantee and manifest."""
-        from redactory.training import load_model
-
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
-        trained, quotas = load_model(self.run.get_model_folder(self.model)), self._compute_quotas(rows)
+        trained, quotas = training.load_model(self.run.get_model_folder(self.model)), self._compute_quotas(rows)
         labelled_texts, fitting = self._generate_texts(trained, quotas, seed)
         replaced_texts, surrogates = replace_values(
             self.run, [text for _, text in labelled_texts], seed, self.sampling.drop_suspected
@@ -265,12 +251,9 @@ class _SyntheticWriter:
         return {name: [rows // len(names) + (label_index < remainder)] for label_index, name in enumerate(names)}
 
     def _generate_texts(
-        self, model: LanguageModel, quotas: Mapping[str, list[int]], seed: int
+        self, model: training.LanguageModel, quotas: Mapping[str, list[int]], seed: int
     ) -> tuple[list[tuple[str, str]], int]:
         """Return (label, text) of every row, and how many have the length drawn for them."""
-        from redactory.evaluation.generation import generate_texts
-        from redactory.training.histogram import find_length_bin
-
         labelled_texts, fitting_count = list[tuple[str, str]](), 0
         for label_index, (label, bins) in enumerate(quotas.items()):
             count = sum(bins) * (OVERSAMPLING if len(bins) > 1 else 1)
@@ -280,7 +263,7 @@ class _SyntheticWriter:
             texts = [self._cut_at_stop(text) for text in generated]
             selected, fitting = texts, len(texts)
             if len(bins) > 1:
-                selected, fitting = select_by_length(texts, bins, find_length_bin)
+                selected, fitting = select_by_length(texts, bins, training.histogram.find_length_bin)
             labelled_texts += [(label, text) for text in selected]
             fitting_count += fitting
         return labelled_texts, fitting_count
@@ -288,18 +271,6 @@ class _SyntheticWriter:
     def _cut_at_stop(self, text: str) -> str:
         positions = (position for stop in self.sampling.stop if stop and (position := text.find(stop)) >= 0)
         return text[: min(positions, default=len(text))].strip()
-
-
-def read_trainer_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
-    """Yield (text, class) of every example as ``trainer`` sees it; the trainer's epsilons refer to these.
-
-    For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
-    it would, and no miss rate could amplify the stated epsilon.
-    """
-    from redactory.training.data import read_classes, read_texts
-
-    for folder in trainer.list_data_folders(run):
-        yield from zip(read_texts(run, folder), read_classes(run, folder), strict=True)
 
 
 def compose_guarantee(run: RunFolder, model: str) -> dict[str, Any]:

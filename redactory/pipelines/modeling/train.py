@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from redactory import training
 from redactory.detectors.settings import get_public_labels
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, join_words
@@ -48,8 +49,6 @@ def train(
     check_store(settings.store, run)
 
     def run_training() -> dict[str, Any]:
-        from redactory.training import train_model
-
         train_settings = settings.train
         measured = find_recall_measurement(run, train_settings.model_name)
         if train_settings.detector_recall_file is None:
@@ -59,7 +58,7 @@ def train(
                 "train.detector_recall_file.sample: the bounds must come from a sample that redactory label "
                 "score keeps in the run, but these do not; omit train.detector_recall_file to use those"
             )
-        result = train_model(run, train_settings, progress)
+        result = training.train_model(run, train_settings, progress)
         write_report(run)
         return {"run": str(run.root), **result}
 
@@ -96,35 +95,27 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
     if not is_finished(run):
         return []
     require_training_packages()
-    # the accountants are an extra that a verifier may not have installed
-    from redactory.training.guarantee import WORDS
-    from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
-    from redactory.training.guarantee.spec import KNOWN_IN_DOCUMENT, TrainingSpec
-    from redactory.training.model import count_max_parameters
-
     train_settings, manifest = settings.train, read_manifest(run)
     trainer = TRAINERS[train_settings.trainer]
     parts = not (trainer.has_units or train_settings.has_whole_conversations)
-    is_unstated = trainer.noised_folder and parts and manifest.get("known_in") == KNOWN_IN_DOCUMENT
-    spec = TrainingSpec.from_settings(train_settings, manifest.get("dedup"))
-    facts = TrainingFacts(
-        *count_training_examples(run, train_settings), parameters=count_max_parameters(train_settings)
+    specs = training.guarantee.spec
+    is_unstated = trainer.noised_folder and parts and manifest.get("known_in") == specs.KNOWN_IN_DOCUMENT
+    spec = specs.TrainingSpec.from_settings(train_settings, manifest.get("dedup"))
+    facts = training.guarantee.remarks.TrainingFacts(
+        *count_training_examples(run, train_settings), parameters=training.model.count_max_parameters(train_settings)
     )
-    messages = [*([WORDS["known_in_document"]] if is_unstated else []), *make_remarks(spec, facts)]
-    return (
-        messages
-        if is_finished(run.get_model_folder(train_settings.model_name))
-        else [*messages, *_find_missing_classes(run, train_settings.classes), *preview_vocabulary(settings)[1]]
-    )
+    messages = [training.guarantee.WORDS["known_in_document"]] if is_unstated else []
+    messages += training.guarantee.remarks.make_remarks(spec, facts)
+    if not is_finished(run.get_model_folder(train_settings.model_name)):
+        messages += [*_find_missing_classes(run, train_settings.classes), *preview_vocabulary(settings)[1]]
+    return messages
 
 
 def _find_missing_classes(run: RunFolder, classes: Sequence[str]) -> list[str]:
     """Name the configured classes that no example of the run has: probably misspelt."""
-    from redactory.training.data import read_folder_classes
-
     missing = list[str]()
     with suppress(RedactoryError):  # the training itself says why the vault cannot be read
-        missing = sorted(set(classes) - set(read_folder_classes(run.vault))) if classes else []
+        missing = sorted(set(classes) - set(training.data.read_folder_classes(run.vault))) if classes else []
     return [f"train.classes: no example has the class {join_words(missing)}; check the spelling"] if missing else []
 
 
@@ -134,31 +125,23 @@ def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]
     None if it depends on the public split of an unfinished run, or on a file that does not exist yet.
     """
     train_settings, folder = config.train, RunFolder(Path(config.output))
-    run = folder if is_finished(folder) else None
+    run, path = folder if is_finished(folder) else None, train_settings.public_text
     if run is None and "public" in train_settings.vocabulary_sources:
         return None, []
-    if run is None and train_settings.public_text is not None and not train_settings.public_text.is_file():
+    if run is None and path is not None and not path.is_file():
         return None, []  # a plan may come before the text
     require_training_packages()
-    from redactory.training.data import PublicText, open_public_text
-    from redactory.training.vocabulary import (
-        build_vocabulary,
-        describe_fit_problems,
-        get_public_text_reader,
-        measure_vocabulary_fit,
-    )
-
-    if run is not None or train_settings.public_text is None:
-        chat = train_settings.chat is not None
-        public = open_public_text(run, train_settings.public_text, is_chat=chat) if run is not None else None
-    else:
+    public = None
+    if run is not None:
+        public = training.data.open_public_text(run, path, is_chat=train_settings.chat is not None)
+    elif path is not None:
         columns = config.input.model_dump(mode="json")
-        public = PublicText(train_settings.public_text, columns.get("text") or "text", columns.get("label") or "label")
-    vocabulary = build_vocabulary(run, train_settings, public)
-    vocabulary_fit = measure_vocabulary_fit(
-        vocabulary, get_public_text_reader(run, train_settings, public), train_settings.max_tokens
+        public = training.data.PublicText(path, columns.get("text") or "text", columns.get("label") or "label")
+    vocabulary = training.vocabulary.build_vocabulary(run, train_settings, public)
+    vocabulary_fit = training.vocabulary.measure_vocabulary_fit(
+        vocabulary, training.vocabulary.get_public_text_reader(run, train_settings, public), train_settings.max_tokens
     )
-    return {**vocabulary.to_record(), "fit": vocabulary_fit}, describe_fit_problems(
+    return {**vocabulary.to_record(), "fit": vocabulary_fit}, training.vocabulary.describe_fit_problems(
         vocabulary_fit, getattr(train_settings.model, "folder", None) is not None
     )
 
@@ -180,10 +163,8 @@ def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[in
 def check_device(config: Config) -> None:
     """Raise ``ConfigurationError`` if the configured training needs a device that is not available."""
     if config.train.device != "cpu":
-        from redactory.training.numerics import require_device, resolve_device
-
         folder = RunFolder(Path(config.output)).get_model_folder(config.train.model_name)
-        require_device(resolve_device(config.train, folder).device)
+        training.numerics.require_device(training.numerics.resolve_device(config.train, folder).device)
 
 
 def find_recall_measurement(run: RunFolder, name: str) -> RecallMeasurement | None:
@@ -240,10 +221,8 @@ def guarantee(
             raise RunStateError(f"{folder.root} has no finished model")
         models += [(folder, name) for name in names]
     require_training_packages()
-    from redactory.training import make_guarantee_card
-    from redactory.training.guarantee.compose import make_composed_card
-
-    card = make_composed_card(models, delta) if several else make_guarantee_card(*models[0])
+    compose = training.guarantee.compose
+    card = compose.make_composed_card(models, delta) if several else training.make_guarantee_card(*models[0])
     for folder, name in models:
         # a valid ledger may still differ from the one that the model was sealed with
         if problems := list_broken_files(folder.get_model_folder(name)):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from redactory.evaluation.report import load_template
 from redactory.foundation.errors import ConfigurationError, RunStateError
@@ -18,19 +15,17 @@ from redactory.foundation.files import remove_path, write_json, write_text
 from redactory.foundation.keys import load_digest_key, unicode_variants
 from redactory.pipelines.curation.output_folder import create_folder_atomically
 from redactory.pipelines.curation.release_log import Event, append_event, require_one_line
+from redactory.pipelines.curation.segment import is_known_role
 from redactory.pipelines.operations.erase import compute_request_digest, list_remaining_traces
 from redactory.pipelines.operations.erase_examples import Person
 from redactory.pipelines.operations.persons import OriginalRow, get_run_state, process_runs, read_original_rows
-from redactory.redaction import RunFolder, is_finished, read_batches
+from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.mask import MASK, mask_intervals, merge_intervals
 from redactory.redaction.name_search import CLEAR_KINDS, NameSearch, split_name
+from redactory.redaction.shards import read_values
 from redactory.redaction.spellings import Spellings
 
 FORMAT = "redactory-access/1"
-_PUBLIC_LABELS = "public"
-"""The policy whose spans stay unchanged in the shards."""
-_ROLES = frozenset(("agent", "assistant", "bot", "client", "customer", "operator", "support", "system", "user"))
-"""Speakers' labels that name nobody."""
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 
 
@@ -83,21 +78,18 @@ def access(
     if results:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         report = {"format": FORMAT, "time": now, "by": by, "person": person, "runs": results, "not_searched": problems}
-        _write_report(Path(out), report)
+        page = load_template("access.html.j2").render(report=report, mask=MASK)
+        with create_folder_atomically(Path(out)) as folder:
+            try:
+                write_json(folder / "report.json", report)
+                write_text(folder / "report.html", page)
+            except BaseException:
+                # original text must not stay in a hidden folder
+                remove_path(folder)
+                raise
     summary = [{name: value for name, value in result.items() if name != "rows"} for result in results]
     written = str(out) if results else None
     return {"ok": not problems, "out": written, "runs": summary, "unclear": dict(unclear), "problems": problems}
-
-
-def _write_report(out: Path, report: Mapping[str, Any]) -> None:
-    with create_folder_atomically(out) as folder:
-        try:
-            write_json(folder / "report.json", report)
-            write_text(folder / "report.html", load_template("access.html.j2").render(report=report, mask=MASK))
-        except BaseException:
-            # original text must not stay in a hidden folder
-            remove_path(folder)
-            raise
 
 
 def _describe_rows(
@@ -105,13 +97,14 @@ def _describe_rows(
 ) -> dict[str, Any]:
     """Describe where the chosen rows of one run went, with their masked texts."""
     example_ids = {example["example_id"] for row in rows for example in row.examples}
-    decisions, spans = dict[int, str](), dict[int, list[tuple[int, int]]]()
-    traces: dict[str, Any] = {}
+    decisions, spans, traces = dict[int, str](), dict[int, list[tuple[int, int]]](), dict[str, Any]()
     if is_finished(run):
-        decisions = {row["example_id"]: row["decision"] for row in _read_rows(run.examples, example_ids)}
-        for span in _read_rows(run.spans, example_ids):
-            if span["policy"] != _PUBLIC_LABELS:
-                spans.setdefault(span["example_id"], []).append((span["start"], span["end"]))
+        columns = read_values(run.examples, "example_id", "decision")
+        decisions = {example: decision for example, decision in columns if example in example_ids}
+        for example, start, end, policy in read_values(run.spans, "example_id", "start", "end", "policy"):
+            # spans of public labels are not masked in the shards either
+            if example in example_ids and policy != "public":
+                spans.setdefault(example, []).append((start, end))
         traces = list_remaining_traces(run, example_ids)
     described = []
     for row in rows:
@@ -129,12 +122,6 @@ def _describe_rows(
         **{name: traces.get(name, []) for name in ("models", "exports", "samples")},
         "rows": described,
     }
-
-
-def _read_rows(folder: Path, example_ids: Collection[int]) -> Iterator[dict[str, Any]]:
-    ids = pa.array(sorted(example_ids), pa.int64())
-    for batch in read_batches(folder):
-        yield from batch.filter(pc.is_in(batch["example_id"], ids)).to_pylist()
 
 
 def _mask_others(row: OriginalRow, spans: Mapping[int, list[tuple[int, int]]], person: str | None) -> str:
@@ -155,7 +142,7 @@ def _mask_others(row: OriginalRow, spans: Mapping[int, list[tuple[int, int]]], p
 
 def _mask_speaker(text: str, is_person: Callable[[str], bool]) -> str:
     """Mask the words of a label before or after a text, such as a speaker's name, which detection did not process."""
-    words = [match.span() for match in _WORD.finditer(text) if match[0].casefold() not in _ROLES]
+    words = [match.span() for match in _WORD.finditer(text) if not is_known_role(match[0])]
     return text if not words or is_person(text[words[0][0] : words[-1][1]]) else mask_intervals(text, words)
 
 

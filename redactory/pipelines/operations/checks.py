@@ -385,11 +385,7 @@ def check_earlier_releases(context: CheckContext) -> str | None:
     run, manifest = context.run, context.manifest
     if "supersedes" not in manifest and not run.releases.exists():
         return None
-    known = list_releases(run)
-    problems = [*_check_superseded_releases(run, known), *_check_reissues(run, known)]
-    for old, new in pairwise(known):
-        problems += [f"release {new.number}: {problem}" for problem in _check_release_change(old, new)]
-    raise_on_problems(problems)
+    raise_on_problems(_find_history_problems(run, list_releases(run)))
     changes = (
         f"{change['release']} superseded {change['release'] - 1} ({change['why']})"
         for change in manifest.get("changes", ())
@@ -397,34 +393,33 @@ def check_earlier_releases(context: CheckContext) -> str | None:
     return f"{'; '.join(changes)}; everything else is unchanged"
 
 
-def _check_superseded_releases(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
-    """Check that ``releases/`` holds each superseded manifest with its signature, and nothing else."""
+def _find_history_problems(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
+    """Find what is wrong in ``releases/``, in the journal's records of reissues, or between two releases."""
     due = {str(release.number) for release in known_releases[:-1]}
     present = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if present != due:
         yield (f"releases/ and the superseded releases differ in {', '.join(sorted(present ^ due))}")
     for number in sorted(present & due):
-        old = run.get_release_folder(int(number))
-        if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
+        folder = run.get_release_folder(int(number))
+        if strange := {p.name for p in folder.root.iterdir()} - {folder.manifest.name, folder.signature.name}:
             yield f"releases/{number}/{min(strange)} was not written by a reissue"
         # the release that names it determines the key
-        if not (outcome := check_signature(old, None)).good:
+        if not (outcome := check_signature(folder, None)).good:
             yield f"release {number}: {outcome.detail}"
-
-
-def _check_reissues(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
-    """Check that each reissue has its record after the old journal's end, and that each release's files are bound."""
     records = read_records(run.journal)
     marks = [record for record in records if record.type == REISSUE]
     if len(marks) != len(known_releases) - 1:
         yield f"the journal has {pluralize(len(marks), 'record')} of reissues, expected {len(known_releases) - 1}"
-        return
-    for mark, (old, new) in zip(marks, pairwise(known_releases), strict=True):
+        marks = []
+    for mark, (old, new) in zip(marks, pairwise(known_releases), strict=False):
+        # each reissue has its record after the old journal's end, and binds each file
         named, before = {"release": new.number, "supersedes": old.digest}, records[: mark.seq]
         if mark.body != named or not before or before[-1].digest != old.manifest["journal"]:
             yield f"the journal's record of release {new.number} does not follow release {old.number}"
         if _find_last_bound_files(before) != _list_bound_files(run, old.manifest):
             yield f"the journal binds files that are not those of release {old.number}"
+    for old, new in pairwise(known_releases):
+        yield from (f"release {new.number}: {problem}" for problem in _check_release_change(old, new))
 
 
 def _check_release_change(old: Release, new: Release) -> Iterator[str]:

@@ -107,10 +107,15 @@ def erase(
     done, key = list[dict[str, Any]](), load_digest_key()
 
     def process_run(run: RunFolder) -> None:
-        is_interrupted = _is_interrupted(run)
-        if not (is_interrupted and _is_empty(run)):
-            work = _discard_interrupted_run if is_interrupted else _erase_from_run
-            done.append(work(run, requested, key, dry_run))
+        if _is_interrupted(run):
+            done.extend([] if _is_empty(run) else [_discard_interrupted_run(run, requested, key, dry_run)])
+            return
+        with nullcontext() if dry_run else reissue_lock(run):
+            # without dry_run it is finished now
+            if is_reissue_pending(run):
+                raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
+            require_regular_files(run)
+            done.append(_erase_person(run, requested, key, dry_run))
 
     problems = process_runs(paths, process_run)
     unmatched = [p for p in requested.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
@@ -154,15 +159,6 @@ def _write_receipts(
 def compute_request_digest(person: Person, key: DigestKey, name: str | None = None) -> str:
     """Return a keyed digest of the requested ids and name: equal for equal requests, and useless without the key."""
     return key.make_pseudonym("request", json.dumps([person.compute_pseudonyms(key), name]))
-
-
-def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
-    with nullcontext() if dry_run else reissue_lock(run):
-        # without dry_run it is finished now
-        if is_reissue_pending(run):
-            raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
-        require_regular_files(run)
-        return _erase_person(run, person, key, dry_run)
 
 
 def _is_interrupted(run: RunFolder) -> bool:
@@ -264,13 +260,12 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
     if find_index(manifest) is not None:
         result["index"] = has_vault
-    event = {"persons": pseudonyms, "removed": removed, "models": result["models"]}
     result["release"] = reissue_run(
         run,
         ERASURE,
         manifest_changes=body,
         change={"removed": removed, "lost": len(lost)},
-        event=event if person.by is None else {**event, "by": person.by},
+        event={"persons": pseudonyms, "removed": removed, "models": result["models"], "by": person.by},
         # attack results refer to the old shards
         removed=[run.redaction.root, run.exported, *(run.samples / name for name in result["samples"])],
         index_counts={split: counts[f"index/{split}"] for split in SPLIT_NUMBERS} if result.get("index") else None,
@@ -311,8 +306,14 @@ def list_remaining_traces(run: RunFolder, example_ids: Collection[int]) -> dict[
     for name in run.list_model_names():
         trainer = str(read_manifest(run.get_model_folder(name))["summary"]["trainer"])
         metrics = list_card_metrics(read_json(run.get_model_folder(name).guarantee))
-        headline = next((figure for figure in metrics if figure.stated), metrics[0])
-        models.append({"model": name, "trainer": trainer, "guarantee": f"{headline.title}: {headline.text}"})
+        headline = next((metric for metric in metrics if metric.figure), metrics[0])
+        models.append(
+            {
+                "model": name,
+                "trainer": trainer,
+                "guarantee": f"{headline.title}: {headline.figure or headline.sentence}",
+            }
+        )
     samples = []
     for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
         # an interrupted draw may contain anybody
@@ -359,9 +360,14 @@ def purge(place: str | Path, what: Collection[OriginalKind], *, by: str | None =
     """Delete original text of a run, or of every run of a job, for a person (``by``): {ok, runs, problems}.
 
     ``runs`` are results of :func:`purge_run`. A run of a job that cannot be purged, also an unfinished one, is a
-    problem and makes ``ok`` False; the others are still purged. Errors of :func:`purge_run` for a single run.
+    problem and makes ``ok`` False; the others are still purged. ``ConfigurationError`` for an unknown kind; for a
+    single run also the errors of :func:`purge_run`.
     """
     require_one_line(by)
+    unknown = sorted(set(what) - set(ORIGINAL_KINDS))
+    if unknown or not what:
+        wrong = f", not {shorten_name(unknown[0])}" if unknown else ""
+        raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
     done, problems = [], []
     is_job = JobFolder(Path(place)).exists()
     runs = find_runs(place) if is_job else [RunFolder(Path(place))]
@@ -375,7 +381,7 @@ def purge(place: str | Path, what: Collection[OriginalKind], *, by: str | None =
                         "it is unfinished, and its work holds original text: finish it (redactory nightly), or reject "
                         "it (redactory release reject) and remove its folder"
                     )
-                done.append(purge_run(run, what, by=by))
+                done.append(run_with_sealed_traceback(run.state, purge_run, run, what, by=by))
             except ConfigurationError:
                 raise
             except RedactoryError as error:
@@ -391,21 +397,11 @@ def purge_run(run: RunFolder, kinds: Collection[OriginalKind], *, by: str | None
     ``vault`` and ``quarantine`` lose all parts; ``state`` loses samples to label, sealed tracebacks and Prefect's
     home, but never the journal, the data key or measurements. Root keys and checkpoints of unfinished trainings
     always go. Kinds without anything left are in ``already``; if nothing is left to do, ``release`` is None. The
-    caller holds the job's lock. ``ConfigurationError`` for an unknown kind; ``RunStateError`` if the run is not
-    finished, or a model is being trained on it.
+    caller holds the job's lock. ``RunStateError`` if the run is not finished, or a model is being trained on it.
     """
-    unknown = sorted(set(kinds) - set(ORIGINAL_KINDS))
-    if unknown or not kinds:
-        wrong = f", not {shorten_name(unknown[0])}" if unknown else ""
-        raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
     if not is_reissue_pending(run):
         # a place without a run must not get a lock or a folder
         read_manifest(run)
-    ordered_kinds = [name for name in ORIGINAL_KINDS if name in kinds]
-    return run_with_sealed_traceback(run.state, _purge, run, ordered_kinds, by)
-
-
-def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:
     with reissue_lock(run):
         # otherwise a restored folder would become the newest release, with erased persons in it
         check_not_rolled_back(run)
@@ -418,8 +414,9 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
             "state": [*filter(Path.exists, state)],
         }
         # state/ fills again with each new sample
-        to_purge = [name for name in kinds if name not in before or content[name]]
-        result = {"run": str(run.root), "purged": to_purge, "already": [n for n in kinds if n not in to_purge]}
+        to_purge = [name for name in ORIGINAL_KINDS if name in kinds and (name not in before or content[name])]
+        already = [name for name in ORIGINAL_KINDS if name in kinds and name not in to_purge]
+        result = {"run": str(run.root), "purged": to_purge, "already": already}
         if not to_purge:
             return {**result, "release": None, "bytes": 0}
         # a running training would find another manifest at its end and be lost
@@ -433,7 +430,7 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
             PURGE,
             manifest_changes={"purged": sorted({*before, *to_purge})},
             change={"purged": to_purge},
-            event={"what": to_purge, "bytes": size, **({} if by is None else {"by": by})},
+            event={"what": to_purge, "bytes": size, "by": by},
             removed=removed,
         )
         return {**result, "release": release, "bytes": size}

@@ -51,6 +51,7 @@ from redactory.redaction import (
 from redactory.redaction.shards import CLASS, EXAMPLES, QUARANTINE, SPAN_FIELDS, read_values
 
 Row = dict[str, Any]
+_TABLE_NAME = re.compile(r"\.[ct]sv[^/]*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,21 +90,13 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
 
     Such documents have no user, and an id that was requested as a user's: they are kept.
     """
-    ids_by_kind = {
-        "document": person.doc_ids,
-        "user": {unicode_variants(user)[0] for user in person.user_ids},
-        "lone-user": person.user_ids - person.doc_ids,
-    }
-    names = {
-        kind: pa.array([key.make_pseudonym(kind, i) for i in sorted(ids)], pa.string())
-        for kind, ids in ids_by_kind.items()
-    }
-    matching_rows: dict[int, Row] = {}
-    lone: set[str] = set()
+    names = pa.array([pseudonym["pseudonym"] for pseudonym in person.compute_pseudonyms(key)], pa.string())
+    lone_names = pa.array([key.make_pseudonym("lone-user", i) for i in person.user_ids - person.doc_ids], pa.string())
+    matching_rows, lone = dict[int, Row](), set[str]()
     for batch in read_batches(run.examples):
-        is_match = pc.or_(pc.is_in(batch["document"], names["document"]), pc.is_in(batch["user"], names["user"]))
+        is_match = pc.or_(pc.is_in(batch["document"], names), pc.is_in(batch["user"], names))
         matching_rows.update((row["example_id"], row) for row in batch.filter(is_match).to_pylist())
-        lone.update(batch.filter(pc.is_in(batch["user"], names["lone-user"]))["document"].to_pylist())
+        lone.update(batch.filter(pc.is_in(batch["user"], lone_names))["document"].to_pylist())
     return matching_rows, len(lone - {row["document"] for row in matching_rows.values()})
 
 
@@ -127,9 +120,8 @@ class RejectedRows:
 def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> RejectedRows:
     """Find the rejected rows of a run that contain an id of ``person``."""
     result = RejectedRows()
-    documents = {name: name for name in person.doc_ids}
     users = {spelling: user for user in person.user_ids for spelling in unicode_variants(user)}
-    ids = "|".join(map(re.escape, sorted(documents.keys() | users.keys())))
+    ids = "|".join(map(re.escape, sorted(person.doc_ids | users.keys())))
     pattern = re.compile(rf"(?<![\w-])(?:{ids})(?![\w-])")
     for path in list_parts(run.quarantine):
         for index, row in enumerate(read_part(path).to_pylist()):
@@ -139,13 +131,13 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             row_ids = None if row["reason"] == DUPLICATE_ID else parse_row_ids(text, columns)
             # content that is not a JSON object is the person's if it contains one of the ids as a word
             row_documents, row_users = ([i] for i in row_ids) if row_ids else (pattern.findall(text),) * 2
-            matched = {documents[i] for i in row_documents if i in documents}
-            matched |= {users[i] for i in row_users if i in users}
+            matched = person.doc_ids.intersection(row_documents) | {users[i] for i in row_users if i in users}
             if matched:
                 result.ids |= matched
                 result.rows[path.name].append(index)
                 result.reasons[row["reason"]] += 1
-            elif row_ids is None and (row["reason"] == DUPLICATE_ID or not _is_table(row["source"] or "")):
+            # rows of a CSV file, compressed or not, name their ids between separators
+            elif row_ids is None and (row["reason"] == DUPLICATE_ID or not _TABLE_NAME.search(row["source"] or "")):
                 result.unsearchable += 1
     return result
 
@@ -160,12 +152,6 @@ def parse_row_ids(text: str, columns: InputSettings) -> tuple[str | None, str | 
         return None
     ids = [value.get(column) for column in (columns.id, columns.user)]
     return (None if ids[0] is None else str(ids[0]), None if ids[1] is None else str(ids[1]))
-
-
-def _is_table(source: str) -> bool:
-    """Return whether ``source`` is a CSV file, compressed or not: its rows name their ids between separators."""
-    name = source.rsplit("/", 1)[-1].lower()
-    return ".csv" in name or ".tsv" in name
 
 
 # A run without the person: its stages again, from redaction on, below ``state/reissue/files``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,38 +58,59 @@ def export(
     """
     folder = RunFolder(Path(run))
     if synthetic is None:
-        fill = partial(_fill_export, folder, models=tuple(dict.fromkeys(models)), by=by)
+        fill = partial(_fill_export, folder, dict.fromkeys(models))
     elif models:
         raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
     else:
-        fill = partial(_fill_synthetic_export, folder, SyntheticFolder(Path(synthetic)), by=by)
-    return run_with_sealed_traceback(folder.state, _export, folder, str(to), fill, progress)
+        fill = partial(_fill_synthetic_export, folder, SyntheticFolder(Path(synthetic)))
+    return run_with_sealed_traceback(folder.state, _export, folder, str(to), fill, by, progress)
 
 
 def _export(
-    run: RunFolder, destination: str, fill: Callable[[ExportFolder, str], dict[str, Any]], progress: Progress
+    run: RunFolder, destination: str, fill: Callable[[ExportFolder], dict[str, Any]], by: str | None, progress: Progress
 ) -> dict[str, Any]:
+    """Make the export with ``fill``, check it as a recipient will, and log it; return the summary."""
+
+    def fill_and_log(export: ExportFolder) -> dict[str, Any]:
+        facts = fill(export)
+        failed = [check.name for check in make_checks(CheckContext(export.root), CHECKS) if not check.ok]
+        if failed:
+            raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
+        where, digest = remove_credentials(destination), file_sha256(export.manifest)
+        # the log is read from other folders
+        location = where if is_url(destination) else str(Path(destination).absolute())
+        append_event(run, Event.EXPORTED, manifest=digest, to=location, **facts, by=by)
+        manifest, files = read_manifest(export), map_files_by_name(export.root).values()
+        return {
+            "run": str(run.root),
+            "to": where,
+            "manifest": digest,
+            "public": manifest["counts"]["public"],
+            "public_labels": format_public_label_note(manifest.get("public_labels", ())),
+            **facts,
+            "files": len(files),
+            "bytes": sum(path.stat().st_size for path in files),
+        }
+
     with export_lock(run) as ensure_unchanged:
         if problems := list_broken_files(run):
             raise CheckFailed(f"cannot export {run.root}, which changed after sealing: {'; '.join(problems)}")
         if not is_url(destination):
             with create_folder_atomically(Path(destination), ensure_unchanged) as staging:
-                return fill(ExportFolder(staging), destination)
+                return fill_and_log(ExportFolder(staging))
         store = Store.from_url(destination)
         store.list_names()  # one that cannot be read is known before anything is entered in the log
         with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
             export = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
-            result = fill(export, destination)
+            result = fill_and_log(export)
             digests = parse_checksums(export.sums.read_text(encoding="utf-8"))
             source = Store.from_folder(export.root)
             mirror_folder(source, digests, store, progress, before_final_files=ensure_unchanged)
             return result
 
 
-def _fill_export(
-    run: RunFolder, export: ExportFolder, destination: str, *, models: tuple[str, ...], by: str | None
-) -> dict[str, Any]:
-    """Make the export, check it as a recipient will, and log it; return the summary."""
+def _fill_export(run: RunFolder, models: Iterable[str], export: ExportFolder) -> dict[str, Any]:
+    """Copy the public split and ``models``, and seal the export; return the facts for the log."""
     manifest = read_manifest(run)
     source, target = Store.from_folder(run.root), Store.from_folder(export.root)
     for name, entry in manifest["files"].items():
@@ -100,42 +121,11 @@ def _fill_export(
     write_text(export.card, render_export_card(export_manifest))
     write_text(export.croissant, render_croissant(export_manifest, manifest["files"]))
     finish_export(export, export_manifest)
-    facts = {"release": export_manifest["release"], "models": list(models)}
-    return _check_and_log_export(run, export, destination, facts, by) | {
-        "public_labels": format_public_label_note(export_manifest["public_labels"])
-    }
+    return {"release": export_manifest["release"], "models": list(models)}
 
 
-def _check_and_log_export(
-    run: RunFolder, export: ExportFolder, destination: str, facts: dict[str, Any], exporter: str | None
-) -> dict[str, Any]:
-    """Check the export as a recipient will, and log it; return the summary."""
-    failed = [check.name for check in make_checks(CheckContext(export.root), CHECKS) if not check.ok]
-    if failed:
-        raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
-    where, digest = remove_credentials(destination), file_sha256(export.manifest)
-    # the log is read from other folders
-    location = where if is_url(destination) else str(Path(destination).absolute())
-    append_event(
-        run, Event.EXPORTED, manifest=digest, to=location, **facts, **({} if exporter is None else {"by": exporter})
-    )
-    there = map_files_by_name(export.root).values()
-    return {
-        "run": str(run.root),
-        "to": where,
-        "manifest": digest,
-        "public": read_manifest(export)["counts"]["public"],
-        "public_labels": None,
-        **facts,
-        "files": len(there),
-        "bytes": sum(path.stat().st_size for path in there),
-    }
-
-
-def _fill_synthetic_export(
-    run: RunFolder, corpus: SyntheticFolder, export: ExportFolder, destination: str, *, by: str | None
-) -> dict[str, Any]:
-    """Copy the text of a model, byte for byte; return its summary.
+def _fill_synthetic_export(run: RunFolder, corpus: SyntheticFolder, export: ExportFolder) -> dict[str, Any]:
+    """Copy the text of a model, byte for byte; return the facts for the log.
 
     ``RunStateError`` if it is not of a model of ``run``, or was not measured; ``GuaranteeError`` if it has no
     guarantee, or shows more than chance; ``CheckFailed`` if its card is not what the ledger says now.
@@ -168,8 +158,7 @@ def _fill_synthetic_export(
     for name, path in map_files_by_name(corpus.root).items():
         Store.from_folder(export.root).copy_file(Store.from_folder(corpus.root), name, file_sha256(path))
     make_world_readable(export.root)
-    details = {"release": read_manifest(run).get("release", 1), "models": []}
-    return _check_and_log_export(run, export, destination, details, by)
+    return {"release": read_manifest(run).get("release", 1), "models": []}
 
 
 def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:

@@ -40,6 +40,7 @@ from redactory.pipelines.curation.release_log import (
     find_latest_run,
     find_pending_actions,
     is_empty_run,
+    list_releases,
     read_latest_link,
     read_log,
     require_one_line,
@@ -64,23 +65,20 @@ def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -
     before = [read_manifest(earlier_run) for earlier_run in earlier]
     today, history = extract_metrics(manifest), [extract_metrics(body) for body in before]
     compared = compare_with_history(history, today, settings.drift.ignore)
-    findings = [result for result in compared if result["outside"]]
-    is_held = settings.approve == "always" or (settings.approve == "drift" and bool(findings))
+    outside, obstacles, unjudged = [result for result in compared if result["outside"]], list[dict[str, Any]](), None
     if (blocker := explain_release_blocker(manifest)) is not None:
-        findings.append({"metric": "uncovered", "why": blocker})
-        is_held = True
+        obstacles.append({"metric": "uncovered", "why": blocker})
     if is_empty := is_empty_run(manifest["counts"]):
         # whoever reads what was released last would find nothing, however usual bad rows are
-        findings.append({"metric": "no readable example"})
-        is_held = True
+        obstacles.append({"metric": "no readable example"})
     if settings.approve == "always":
-        findings.append({"metric": "waits for approval", "why": "nightly.approve is always"})
-    unjudged = None
+        obstacles.append({"metric": "waits for approval", "why": "nightly.approve is always"})
     if len(earlier) < MIN_HISTORY:
         count = pluralize(len(earlier), "released run")
         unjudged = f"not compared with earlier runs: {count} before it, and limits need {MIN_HISTORY}"
-        if settings.approve == "drift":
-            is_held, unjudged = True, f"{unjudged}, so a person decides (nightly.approve is drift)"
+        unjudged += ", so a person decides (nightly.approve is drift)" if settings.approve == "drift" else ""
+    is_held = bool(obstacles) or (settings.approve == "drift" and bool(outside or unjudged))
+    findings = outside + obstacles
     policies = [[policy["hash"] for policy in body["policies"].values()] for body in (*before, manifest)]
     names = [earlier_run.root.name for earlier_run in earlier]
     comparison = {
@@ -90,16 +88,11 @@ def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -
         "other_policies": [name for name, hashes in zip(names, policies, strict=False) if hashes != policies[-1]],
         "compared": compared,
     }
-    _seal_gate_result(run, comparison)
+    seal_result(run.gate, comparison, {"format": FORMAT, "parent": file_sha256(run.manifest)})
     event, counts = Event.HELD if is_held else Event.RELEASED, {name: manifest["counts"][name] for name in COUNT_KEYS}
     facts = {"manifest": file_sha256(run.manifest), "counts": counts, "findings": findings or None}
     failed = record_decision(job, run, event, {**facts, "unjudged": unjudged}, settings.hook)
     return {"state": event.value, "findings": findings, "unjudged": unjudged, "hooks_failed": failed, "counts": counts}
-
-
-def _seal_gate_result(run: RunFolder, result: Mapping[str, Any]) -> None:
-    """Seal the comparison and the decision in the run."""
-    seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
 
 
 def _report_last_decision(job: JobFolder) -> None:
@@ -111,7 +104,8 @@ def _report_last_decision(job: JobFolder) -> None:
     result = read_json(run.gate.root / "result.json")
     decision = {"state": record.type, **{key: record.body.get(key) for key in ("time", "by", "reason")}}
     if result.get("decision") != decision:
-        _seal_gate_result(run, {**result, "decision": decision})
+        body = {"format": FORMAT, "parent": file_sha256(run.manifest)}
+        seal_result(run.gate, {**result, "decision": decision}, body)
         write_report(run)
 
 
@@ -201,7 +195,69 @@ def _update_latest_link(job: JobFolder) -> None:
     sync_to_disk(job.root)
 
 
-# What a person decides about a run of a job.
+# What a person reads and decides about a run of a job.
+
+
+def _find_job(run: str | Path) -> tuple[RunFolder, JobFolder]:
+    # "latest" may lead to another run soon
+    folder = RunFolder(Path(run).resolve())
+    if (job := find_containing_job(folder)) is None:
+        raise RunStateError(f"{folder.root} does not belong to a job, so it was never held or released")
+    return folder, job
+
+
+def _make_unknown_run_error(run: RunFolder, job: JobFolder) -> RunStateError:
+    return RunStateError(f"{job.root} has no run {run.root.name}: see redactory release list {job.root}")
+
+
+def show_release(run: str | Path) -> dict[str, Any]:
+    """Summarize the release decision on a run of a job; no text.
+
+    The entry of the run in :func:`~redactory.list_releases`, whose ``by`` is None if the gate decided, with {job,
+    latest, problems, blocker, previous, changes}. ``blocker`` explains why it cannot be approved. ``changes`` compare
+    with ``previous``, the last released run before it (None for the first): {metric, label, kind (count, share, or rate
+    per 1,000 examples), before, now}; quarantined rows and examples are counts by reason. ``RunStateError`` if the run
+    belongs to no job.
+    """
+    folder, job = _find_job(run)
+    listed = list_releases(job.root)
+    entry = next((entry for entry in listed["runs"] if entry["run"] == folder.root.name), None)
+    if entry is None:
+        raise _make_unknown_run_error(folder, job)
+    manifest = read_manifest(folder) if is_finished(folder) else None
+    earlier = find_earlier_runs(job, folder)[-1:] if manifest else []
+    blocker = explain_release_blocker(manifest) if manifest and entry["state"] == "held" else None
+    return {
+        **entry,
+        "run": str(folder.root),
+        "job": str(job.root),
+        "latest": listed["latest"],
+        "problems": listed["problems"],
+        "blocker": blocker,
+        "previous": earlier[0].root.name if earlier else None,
+        "changes": list(_compare_runs(manifest, read_manifest(earlier[0]) if earlier else None)) if manifest else [],
+    }
+
+
+def _compare_runs(manifest: Mapping[str, Any], previous: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    now, before = (_read_values(body) if body else {} for body in (manifest, previous))
+    for (metric, label), (kind, _) in {**before, **now}.items():
+        # a label or a reason that a run does not have counts zero
+        missing = kind, 0 if label and previous else None
+        values = {key: part.get((metric, label), missing)[1] for key, part in (("before", before), ("now", now))}
+        yield {"metric": metric, "label": label, "kind": kind, **values}
+
+
+def _read_values(manifest: Mapping[str, Any]) -> dict[tuple[str, str], tuple[str, float]]:
+    """Return kind and value of each count, share and rate, by metric and label or reason."""
+    values: dict[tuple[str, str], tuple[str, float]]
+    values = {(name, ""): ("count", manifest["counts"][name]) for name in ("rows", "examples")}
+    for key, metric in extract_metrics(manifest).items():
+        if metric.total and (metric.kind == "share" or (key.metric == "spans/strict/label" and key.label)):
+            values[key] = metric.kind, metric.value
+    for kind in ("rejected", "quarantined"):
+        values |= {(kind, reason): ("count", count) for reason, count in manifest[kind].items()}
+    return values
 
 
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
@@ -254,15 +310,12 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
 def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
     """Lock a job; yield the run, its job and its status, after completing interrupted actions."""
     require_one_line(by, reason)
-    # "latest" may lead to another run soon
-    run, job = RunFolder(Path(path).resolve()), find_containing_job(RunFolder(Path(path)))
-    if job is None:
-        raise RunStateError(f"{run.root} does not belong to a job, so it was never held or released")
+    run, job = _find_job(path)
     with lock_folders(job, run):
         run_pending_actions(job)
         status = run_statuses(read_log(job)).get(run.root.name)
         if status is None:
-            raise RunStateError(f"{job.root} has no run {run.root.name}: see redactory release list {job.root}")
+            raise _make_unknown_run_error(run, job)
         yield run, job, status
 
 

@@ -214,7 +214,8 @@ def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any
     """Purge expired originals, and publish released runs: ``{"published", "purged"}``."""
     now = datetime.datetime.now(datetime.UTC)
     expired = find_expired_originals(job, settings.keep, now)
-    purged = {name: purge_run(job.get_run_folder(name), what)["purged"] for name, what in expired.items()}
+    runs = {name: job.get_run_folder(name) for name in expired}
+    purged = {n: run_with_sealed_traceback(run.state, purge_run, run, expired[n])["purged"] for n, run in runs.items()}
     published = publish_released_runs(job, settings.publish)
     write_metrics(job)
     check_clock_matches_log(job, settings.keep, now)

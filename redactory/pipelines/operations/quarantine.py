@@ -175,7 +175,9 @@ def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSet
         return "they are rows of a table: fix the file, and curate it in a new run"
     if len(content) >= QUARANTINED_BYTES:
         return "only their first 64 KiB were kept"
-    if kind == "jsonl":
+    if not content:
+        return "nothing of them could be read"
+    if kind != "text":
         return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
     try:
         text = content.decode("utf-8-sig")

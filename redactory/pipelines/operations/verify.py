@@ -33,6 +33,7 @@ from redactory.pipelines.curation.finish import (
 )
 from redactory.pipelines.curation.share import explain_release_blocker, format_checksums, temporary_download
 from redactory.pipelines.modeling.train import guarantee
+from redactory.pipelines.operations import checks as seal
 from redactory.pipelines.operations.checks import (
     EXPORT,
     RUN,
@@ -40,14 +41,6 @@ from redactory.pipelines.operations.checks import (
     Check,
     CheckContext,
     CheckSkipped,
-    check_earlier_releases,
-    check_encryption,
-    check_files,
-    check_journal,
-    check_measurements,
-    check_release_log,
-    check_run_signature,
-    check_unlisted_files,
     list_seal_problems,
     make_checks,
     raise_on_problems,
@@ -304,21 +297,17 @@ def check_model(context: CheckContext, name: str) -> str:
         problems.append("its manifest names another parent run")
     if card != read_json(model_folder.guarantee):
         problems.append("guarantee.json does not match ledger and manifest")
-    elif not _is_page_current(model_folder, card):
-        problems.append("README.md does not match guarantee.json")
+    elif is_from_this_version(read_manifest(model_folder)):
+        from redactory.training import render_guarantee_page
+
+        if not _has_content(model_folder.card, render_guarantee_page(card)):
+            problems.append("README.md does not match guarantee.json")
     if audit is not None and not audit["holds"]:
         problems.append("an audit proves a larger epsilon than its guarantee")
     raise_on_problems(problems)
     later = parent is not None and parent.digest != file_sha256(run.manifest)
     note = f"; it was trained on release {parent.number}, before later erasures" if later else ""  # type: ignore[union-attr]
     return f"its guarantee follows from its ledger{note}"
-
-
-def _is_page_current(model: ModelFolder, card: dict[str, Any]) -> bool:
-    """Whether the model's card matches ``card``; True if another version wrote it."""
-    from redactory.training import render_guarantee_page
-
-    return not is_from_this_version(read_manifest(model)) or _has_content(model.card, render_guarantee_page(card))
 
 
 def check_pages(context: CheckContext) -> str:
@@ -348,12 +337,9 @@ def check_exported_files(context: CheckContext) -> str:
     expected = {folder.card, folder.guarantee if context.kind == SYNTHETIC else folder.croissant}
     models = {folder.get_model_folder(name).root for name in context.model_names}
 
-    def is_expected(path: Path) -> bool:
-        home = path.parent.parent if path.parent.name == "adapter" else path.parent
-        is_part = path.parent == folder.public and path.match("part-*.parquet")
-        return path in expected or home in models or is_part
-
-    strays = present - listed | {path for path in listed if not is_expected(path)}
+    expected |= {path for path in listed if path.parent == folder.public and path.match("part-*.parquet")}
+    expected |= {p for p in listed if (p.parent.parent if p.parent.name == "adapter" else p.parent) in models}
+    strays = present - listed | listed - expected
     names = sorted(path.relative_to(context.root).as_posix() for path in strays)
     raise_on_problems([", ".join(names)] if names else [])
     return "it contains nothing else"
@@ -420,18 +406,18 @@ def skip_in_export(_: CheckContext) -> str:
 
 EVERYWHERE = (RUN, *SHARED)
 CHECKS = (
-    Check("files", check_files, EVERYWHERE),
-    Check("signature", check_run_signature, EVERYWHERE),
-    Check("no stray files", check_unlisted_files),
+    Check("files", seal.check_files, EVERYWHERE),
+    Check("signature", seal.check_run_signature, EVERYWHERE),
+    Check("no stray files", seal.check_unlisted_files),
     Check("no stray files", check_exported_files, SHARED),
     Check("modes", check_file_modes, EVERYWHERE),
     Check("sha256sums", check_checksums, SHARED),
-    Check("journal", check_journal),
-    Check("encryption", check_encryption),
-    Check("earlier releases", check_earlier_releases),
-    Check("release log", check_release_log),
+    Check("journal", seal.check_journal),
+    Check("encryption", seal.check_encryption),
+    Check("earlier releases", seal.check_earlier_releases),
+    Check("release log", seal.check_release_log),
     Check("purged", describe_purged_originals),
-    Check("measured", check_measurements),
+    Check("measured", seal.check_measurements),
     Check("names looked for", check_name_coverage),
     Check("public labels", describe_public_labels, (RUN, EXPORT)),
     Check("conservation", check_counts, needs_private=True),

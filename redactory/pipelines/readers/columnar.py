@@ -82,9 +82,19 @@ class RecordBatchFormat(Format):
         )
 
     def _build_batch_row(self, number: int, group: int, batch: Any, visible: Any, index: int) -> Row:
-        cells, reason = read_row_cells(visible, index, self.limit)
-        if cells is None:
-            return Row(number, reason=reason)
+        columns = visible.slice(index, 1).columns
+        if visible.nbytes > self.limit and sum(map(_measure_decoded_size, columns)) > self.limit:
+            return Row(number, reason=ROW_TOO_LONG)
+        cells = {}
+        try:
+            for name, column in zip(visible.schema.names, columns, strict=True):
+                value = column[0].as_py()
+                cells[name] = _decode_bytes(value) if "binary" in str(column.type) else value
+        except UnicodeDecodeError:
+            return Row(number, reason=UNDECODABLE)
+        except (ValueError, ArithmeticError, LookupError):
+            # for example a date after the year 9999, or an unknown time zone
+            return Row(number, reason=BROKEN_ROW)
 
         def render_row(changes: Edits, replacements: ColumnReplacements) -> Any:
             return group, batch, index, self.fields.change_texts(cells, make_sequential_editor(changes)), replacements
@@ -158,22 +168,16 @@ def _strip_metadata_and_dictionaries(field: Any) -> Any:
     """
     import pyarrow as pa
 
-    type_ = field.type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
+    type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    inner = [_strip_metadata_and_dictionaries(type_.field(index)) for index in range(type_.num_fields)]
     if pa.types.is_struct(type_):
-        type_ = pa.struct([_strip_metadata_and_dictionaries(type_.field(index)) for index in range(type_.num_fields)])
+        type_ = pa.struct(inner)
     elif pa.types.is_map(type_):
-        type_ = pa.map_(
-            _strip_metadata_and_dictionaries(type_.key_field),
-            _strip_metadata_and_dictionaries(type_.item_field),
-            keys_sorted=type_.keys_sorted,
-        )
-    elif pa.types.is_fixed_size_list(type_):
-        type_ = pa.list_(_strip_metadata_and_dictionaries(type_.value_field), type_.list_size)
-    elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        made = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        type_ = made(_strip_metadata_and_dictionaries(type_.value_field))
+        type_ = pa.map_(*inner[0].type, keys_sorted=type_.keys_sorted)
+    elif pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        type_ = pa.list_(inner[0], getattr(type_, "list_size", -1))
+    elif pa.types.is_large_list(type_):
+        type_ = pa.large_list(inner[0])
     return pa.field(field.name, type_, field.nullable, _select_structural_metadata(field) or None)
 
 
@@ -203,36 +207,16 @@ def _measure_value_lengths(column: Any) -> Any:
     import pyarrow.compute as pc
 
     types, kind = pa.types, column.type
-    has_lengths = (
-        *(types.is_string, types.is_large_string),
-        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
-    )
     if types.is_string_view(kind) or types.is_binary_view(kind):
         # a view begins with its length; many views may share bytes
         views = np.frombuffer(column.buffers()[1], np.int32)[::4]
         lengths = pa.array(views[column.offset : column.offset + len(column)])
-    elif any(holds(kind) for holds in has_lengths):
-        lengths = pc.binary_length(column)
     else:
-        return pa.array(np.zeros(len(column), np.int64))
+        try:
+            lengths = pc.binary_length(column)
+        except pa.ArrowNotImplementedError:
+            return pa.array(np.zeros(len(column), np.int64))
     return pc.fill_null(lengths.cast(pa.int64()), 0)
-
-
-def read_row_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
-    """Read the values of a row by column, or return a reason code if it cannot be read."""
-    if batch.nbytes > limit and sum(_measure_decoded_size(column) for column in batch.slice(index, 1).columns) > limit:
-        return None, ROW_TOO_LONG
-    try:
-        cells = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            value = column[index].as_py()
-            cells[name] = _decode_bytes(value) if "binary" in str(column.type) else value
-        return cells, None
-    except UnicodeDecodeError:
-        return None, UNDECODABLE
-    except (ValueError, ArithmeticError, LookupError):
-        # for example a date after the year 9999, or an unknown time zone
-        return None, BROKEN_ROW
 
 
 def _decode_bytes(value: Any) -> Any:

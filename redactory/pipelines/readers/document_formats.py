@@ -10,17 +10,17 @@ import base64
 import html
 import io
 import json
-import logging
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from redactory.detectors.external import suppress_output
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Edits, Format, Row
 from redactory.redaction.mask import Edit, apply_edits
@@ -44,6 +44,11 @@ def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
         if index >= limit:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
         yield item
+
+
+def split_words(text: str) -> frozenset[str]:
+    """Split a table of words."""
+    return frozenset(text.split())
 
 
 # Escapes: what is written, and what is read of it.
@@ -147,7 +152,7 @@ class ParsedDocument:
         def render(changes: Edits, _: Any) -> bytes:
             for node, edits in assign_edits_to_nodes([group.nodes for group in self.groups], changes):
                 assert node.write is not None
-                node.write(apply_edits(node.source, merge_edits([node.map_edit(edit) for edit in edits])))
+                node.write(apply_edits(node.source, _merge_edits(map(node.map_edit, edits))))
             return self.serialize()
 
         return Row(
@@ -255,30 +260,23 @@ def _is_base64_text(run: str) -> bool:
 def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> list[tuple[Node, list[Edit]]]:
     """Assign the edits of each group's joined text to its nodes; return the changed nodes with their edits.
 
-    The replacement goes into the first node that an edit touches. If a node is in several groups, their overlapping
-    edits are merged.
+    The replacement goes into the first node that an edit touches. Edits overlap if a node is in several groups.
     """
     edits_by_node: dict[int, tuple[Node, list[Edit]]] = {}
     for group, group_edits in zip(groups, changes, strict=True):
-        position = index = 0
-        written = set[int]()
-        for node in group if group_edits else ():
-            start, end = position, position + len(node.text)
-            position = end
-            while index < len(group_edits) and group_edits[index].end <= start:
-                index += 1
-            for n in range(index, len(group_edits)):
-                if group_edits[n].start >= end:
-                    break
-                if node.write is not None and start < end:
-                    new = "" if n in written else group_edits[n].new
-                    written.add(n)
-                    edit = Edit(max(group_edits[n].start, start) - start, min(group_edits[n].end, end) - start, new)
-                    edits_by_node.setdefault(id(node), (node, []))[1].append(edit)
-    return [(node, merge_edits(edits)) for node, edits in edits_by_node.values()]
+        ends = list(accumulate(len(node.text) for node in group)) if group_edits else []
+        for edit in group_edits:
+            new = edit.new
+            for index in range(bisect_right(ends, edit.start), bisect_left(ends, edit.end) + 1):
+                node, start = group[index], ends[index] - len(group[index].text)
+                if node.write is not None and node.text:
+                    piece = Edit(max(edit.start, start) - start, min(edit.end, ends[index]) - start, new)
+                    edits_by_node.setdefault(id(node), (node, []))[1].append(piece)
+                    new = ""
+    return list(edits_by_node.values())
 
 
-def merge_edits(edits: Sequence[Edit]) -> list[Edit]:
+def _merge_edits(edits: Iterable[Edit]) -> list[Edit]:
     """Sort edits, and merge overlapping ones into one with the longest replacement."""
     result: list[Edit] = []
     for edit in sorted(edits):
@@ -313,7 +311,7 @@ class PdfFormat(WholeFileFormat):
         if not data.rstrip(_TRAILING_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
             # truncated: pypdf would take an earlier end mark for the end of the file
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        with _silence_logger("pypdf"):
+        with suppress_output():
             reader = pypdf.PdfReader(io.BytesIO(data))
             if reader.is_encrypted:
                 raise UnreadableDocument(ENCRYPTED_DOCUMENT)
@@ -355,15 +353,3 @@ class _DrawingBudget:
     def _check_limits(self) -> None:
         if self.count > self._MAX_OPERATORS or self.forms > self._MAX_FORMS:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
-
-
-@contextmanager
-def _silence_logger(name: str) -> Iterator[None]:
-    """Silence the log of a library that quotes file contents."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -267,7 +267,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
             for row in reader.read_records():
                 number = row.number if part is None else part.to_file_row(row.number)
                 if row.reason is not None:
-                    yield Rejection(row.reason, source.name, number, row.raw)
+                    yield Rejection(row.reason, source.name, number, row.raw[:QUARANTINED_BYTES])
                     continue
                 cells = row.cells
                 if row.headers and settings.mail_user:
@@ -278,9 +278,12 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                 try:
                     yield _parse_document(cells, file_settings, source.name, number)
                 except (_UnusableRowError, NoTextError) as unusable:
-                    texts = "\n".join(str(row.cells.get(name) or "") for name in file_settings.fields.columns)
-                    content = row.raw or texts.encode("utf-8", "surrogatepass")
-                    yield Rejection(str(unusable), source.name, number, content[:QUARANTINED_BYTES])
+                    # the ids first, so that an erasure finds them even if the text is cut
+                    texts = settings.fields.paths[:1] if source.reader.is_text else settings.fields.columns
+                    names = (file_settings.id, file_settings.user, *file_settings.fields.columns)
+                    values = dict(zip((settings.id, settings.user, *texts), map(cells.get, names), strict=True))
+                    rendered = json.dumps(values, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+                    yield Rejection(str(unusable), source.name, number, (row.raw or rendered)[:QUARANTINED_BYTES])
 
 
 def parse_address(field: str) -> str | None:

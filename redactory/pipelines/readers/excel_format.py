@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import io
 import re
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -21,6 +20,7 @@ from urllib.parse import unquote
 
 from lxml import etree
 
+from redactory.detectors.external import suppress_output
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.curation_hints import FIXES
 from redactory.pipelines.readers.document_formats import (
@@ -32,6 +32,7 @@ from redactory.pipelines.readers.document_formats import (
     ParsedDocument,
     TextGroup,
     UnreadableDocument,
+    split_words,
 )
 from redactory.pipelines.readers.formats import (
     ROW_TOO_LONG,
@@ -43,7 +44,6 @@ from redactory.pipelines.readers.formats import (
     Row,
     check_expansion,
 )
-from redactory.pipelines.readers.html_format import split_words
 from redactory.pipelines.readers.word_format import LOCAL_PATH, parse_xml, read_xml_parts
 from redactory.redaction.mask import apply_edits
 from redactory.redaction.replacements import ReplacedSpan
@@ -59,7 +59,7 @@ class ExcelFormat(Format):
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the workbook's properties, then each sheet's name, header and rows."""
         try:
-            workbook, removed_parts = self._load_workbook()
+            workbook, removed_parts, removed_formulas = self._load_workbook()
             self._copy = type(workbook)()
             self._copy.remove(self._copy.active)
             self._sheets = [
@@ -77,7 +77,8 @@ class ExcelFormat(Format):
             properties = self._copy.properties
             properties.creator, properties.created = None, datetime.datetime(1970, 1, 1)
             texts = [(workbook.properties, properties, name) for name in _PROPERTIES]
-            yield replace(_read_texts(texts, dict.fromkeys(_AUTHORS, "PERSON")), removed_parts=removed_parts)
+            row = _read_texts(texts, dict.fromkeys(_AUTHORS, "PERSON"))
+            yield replace(row, removed_parts=removed_parts, removed_formulas=removed_formulas)
             offset = 0
             for sheet in self._sheets:
                 yield _read_texts(sheet.list_frame_texts(), {})
@@ -89,8 +90,8 @@ class ExcelFormat(Format):
             error.reason = str(unreadable)
             raise error from None
 
-    def _load_workbook(self) -> tuple[Any, int]:
-        """Load the workbook, and count the parts that are left out."""
+    def _load_workbook(self) -> tuple[Any, int, int]:
+        """Load the workbook, and count the parts and the formulas that are left out."""
         try:
             import openpyxl
         except ImportError:
@@ -102,11 +103,9 @@ class ExcelFormat(Format):
             if most is not None and zipfile.is_zipfile(io.BytesIO(data)):
                 with zipfile.ZipFile(io.BytesIO(data)) as file:
                     check_expansion(self.path, sum(info.file_size for info in file.infolist()), most)
-            package, removed_parts = _select_parts(read_xml_parts(data, self.limit))
-            with warnings.catch_warnings():
-                # they quote the workbook
-                warnings.simplefilter("ignore")
-                return openpyxl.load_workbook(package, data_only=True, keep_links=False), removed_parts
+            package, *removed = _select_parts(read_xml_parts(data, self.limit))
+            with suppress_output():
+                return openpyxl.load_workbook(package, data_only=True, keep_links=False), *removed
         except (UnreadableDocument, InputError, MemoryError):
             raise
         except Exception:
@@ -365,14 +364,12 @@ _UNCOUNTED = re.compile(
     r"docProps/app\.xml|xl/(?:theme|tables|printerSettings|calcChain|metadata)\b.*|xl/drawings/\w+\.vml"
 )
 """Parts without contents that somebody may miss."""
-_LOST = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
-"""Names, and formulas without a value."""
 _MAX_CELLS, _MAX_SPARSE_CELLS, _MAX_MARKUP = 1 << 20, 1 << 24, 32 * MAX_ELEMENTS
 
 
-def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
-    """Return a package of the parts that are read, and how many parts, names and formulas without a value are not."""
-    package, sheets, roots, removed, cells = io.BytesIO(), set[str](), list[str](), 0, 0
+def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int, int]:
+    """Return a package of the parts that are read, how many parts and names are not, and formulas without a value."""
+    package, sheets, roots, removed, formulas, cells = io.BytesIO(), set[str](), list[str](), 0, 0, 0
     with zipfile.ZipFile(package, "w") as file:
         for name in sorted(parts, key=lambda name: not name.endswith(".rels")):
             root = next(etree.iterparse(io.BytesIO(parts[name]), ("start",)))[1].tag if parts[name] else ""
@@ -388,13 +385,13 @@ def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
                 sheets |= {link.get("Id")} if kind == "worksheet" else set()
             for element in list(tree) if root in _ELEMENTS else []:
                 if etree.QName(element).localname not in _ELEMENTS[root]:
-                    removed += _count_elements(element, _LOST[0])
+                    removed += _count_elements(element, "definedName[not(starts-with(@name, '_xlnm'))]")
                     tree.remove(element)
             for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
                 if not sheets.intersection(sheet.attrib.values()):
                     # a chart
                     sheet.getparent().remove(sheet)
-            removed += _count_elements(tree, _LOST[1])
+            formulas += _count_elements(tree, "c[m:f and not(m:v != '') and not(@t = 'str')]")
             cells += _count_cells(tree)
             file.writestr(name, etree.tostring(tree, encoding="UTF-8"))
     if cells > _MAX_CELLS:
@@ -402,7 +399,7 @@ def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
     if not sheets or roots.count(_WORKSHEET) != len(sheets):
         # openpyxl would skip a sheet
         raise UnreadableDocument(BROKEN_DOCUMENT)
-    return package, removed
+    return package, removed, formulas
 
 
 def _count_elements(tree: Any, path: str) -> int:

@@ -14,6 +14,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
@@ -125,7 +127,7 @@ class Source:
                     file.most = max(SMALL_FILE_BYTES, int(max_expansion * (self.size() or 0)))
                 if part is not None:
                     ranges = [(0, part.header), (part.from_byte, part.to_byte)]
-                    yield io.BufferedReader(_RangeReader(file, ranges), CHUNK_BYTES)
+                    yield _buffer_blocks(_read_ranges(file, ranges))
                 elif packed is None:
                     yield file
                 else:
@@ -136,9 +138,7 @@ class Source:
                         raise EOFError
                     # in blocks: a few bytes may expand to gigabytes, which must not fill the memory
                     stream = pa.CompressedInputStream(pa.PythonFile(file), packed)
-                    yield io.BufferedReader(
-                        _BoundedStream(stream, self.name, file.most or SMALL_FILE_BYTES), CHUNK_BYTES
-                    )
+                    yield _buffer_blocks(_read_expanding(stream, self.name, file.most or SMALL_FILE_BYTES))
         except (OSError, EOFError) as error:
             if not self._is_read_error(error):
                 raise
@@ -151,7 +151,7 @@ class Source:
         """Open the file like :meth:`open`, with text, CSV and JSON of another ``encoding`` converted to UTF-8."""
         with self.open(**options) as file:
             is_recoded = self.reader.is_recodable and not is_utf8(encoding)
-            yield io.BufferedReader(_RecodedStream(file, self.name, encoding), CHUNK_BYTES) if is_recoded else file
+            yield _buffer_blocks(_recode(file, self.name, encoding)) if is_recoded else file
 
     def _is_read_error(self, error: OSError | EOFError) -> bool:
         """Whether the error comes from reading this file, not from writing an output at the same time."""
@@ -249,22 +249,34 @@ class Source:
 _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-class _BoundedStream(io.RawIOBase):
-    """A decompressed stream with a size limit."""
+class _BlockStream(io.RawIOBase):
+    """A stream of the blocks of bytes that an iterator yields."""
 
-    def __init__(self, stream: Any, name: str, max_size: int) -> None:
-        self._stream, self._name, self._max_size, self._decoded = stream, name, max_size, 0
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._rest = blocks, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next block into ``buffer``; ``ExpandingFile`` beyond the size limit."""
-        block = self._stream.read(len(buffer))
-        self._decoded += len(block)
-        check_expansion(self._name, self._decoded, self._max_size)
-        buffer[: len(block)] = block
-        return len(block)
+        """Read the next bytes into ``buffer``; return 0 after the last block."""
+        self._rest = self._rest or memoryview(next(filter(None, self._blocks), b""))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def _buffer_blocks(blocks: Iterator[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(_BlockStream(blocks), CHUNK_BYTES)
+
+
+def _read_expanding(stream: Any, name: str, max_size: int) -> Iterator[bytes]:
+    """Read a decompressed stream; ``ExpandingFile`` beyond ``max_size``."""
+    decoded = 0
+    while block := stream.read(CHUNK_BYTES):
+        decoded += len(block)
+        check_expansion(name, decoded, max_size)
+        yield block
 
 
 def is_utf8(encoding: str) -> bool:
@@ -272,55 +284,29 @@ def is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
-class _RecodedStream(io.RawIOBase):
-    """A stream converted to UTF-8; an invalid byte stays as it is, so that its row is rejected."""
+def _recode(stream: BinaryIO, name: str, encoding: str) -> Iterator[bytes]:
+    """Convert a stream to UTF-8; ``DamagedFile`` if it has another encoding.
 
-    def __init__(self, stream: BinaryIO, name: str, encoding: str) -> None:
-        self._stream, self._name, self._encoding = stream, name, encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
-        self._block, self._is_at_end = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read the next converted bytes into ``buffer``; ``DamagedFile`` if the file has another encoding."""
-        while not self._block and not self._is_at_end:
-            data = self._stream.read(CHUNK_BYTES)
-            self._is_at_end = not data
-            try:
-                text = self._decoder.decode(data, self._is_at_end)
-                self._block = text.encode("utf-8", "surrogateescape")
-            except ValueError:
-                raise DamagedFile(f"{self._name} is not {self._encoding}: give another --encoding") from None
-        size = min(len(buffer), len(self._block))
-        buffer[:size], self._block = self._block[:size], self._block[size:]
-        return size
+    An invalid byte stays as it is, so that its row is rejected.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+    for block in chain(iter(partial(stream.read, CHUNK_BYTES), b""), [b""]):
+        try:
+            recoded = decoder.decode(block, final=not block).encode("utf-8", "surrogateescape")
+        except ValueError:
+            raise DamagedFile(f"{name} is not {encoding}: give another --encoding") from None
+        yield recoded
 
 
-class _RangeReader(io.RawIOBase):
-    """Reads ranges of a file in order; the file may grow meanwhile. ``EOFError`` if it ends too early."""
-
-    def __init__(self, file: BinaryIO, ranges: list[tuple[int, int]]) -> None:
-        self._file = file
-        self._ranges = [bounds for bounds in ranges if bounds[0] < bounds[1]]
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read from the current range into ``buffer``; return 0 after the last range."""
-        if not self._ranges:
-            return 0
-        start, end = self._ranges.pop(0)
-        self._file.seek(start)
-        block = self._file.read(min(len(buffer), end - start))
-        if not block:
-            raise EOFError
-        if start + len(block) < end:
-            self._ranges.insert(0, (start + len(block), end))
-        buffer[: len(block)] = block
-        return len(block)
+def _read_ranges(file: BinaryIO, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Read ranges of a file in order; the file may grow meanwhile. ``EOFError`` if it ends too early."""
+    for position, end in ranges:
+        while position < end:
+            file.seek(position)
+            if not (block := file.read(min(CHUNK_BYTES, end - position))):
+                raise EOFError
+            position += len(block)
+            yield block
 
 
 def _describe_damage(url: str, error: Exception) -> str | None:
@@ -557,19 +543,17 @@ def _make_source(url: str, name: str, format_: str) -> Source:
 # Folders written by ``save_to_disk`` of Hugging Face's ``datasets``: Arrow files and metadata files.
 
 METADATA_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
-_CACHE_FILE = re.compile(r"cache-\w+\.arrow")
-"""Caches of ``map``, ``filter`` and ``shuffle``: changed copies of the rows, or row indices."""
 
 
 def _drop_dataset_metadata(names: Sequence[str], open_: Callable[[str], Any]) -> list[str]:
     """Drop the metadata and cache files of data sets; ``ConfigurationError`` if a listed file or split is missing."""
-    existing, notes, made = set(names), set[str](), set[str]()
+    existing, dropped = set(names), set[str]()
     for name in names:
         folder, _, kind = name.rpartition("/")
         listed = _read_listed_files(kind, name, open_) if kind in METADATA_FILES else None
         if listed is None:
             continue
-        notes.add(name)
+        dropped.add(name)
         due = [f"{folder}/{file}" for file in listed]
         if missing := [file for file in due if file not in existing]:
             raise ConfigurationError(
@@ -578,10 +562,10 @@ def _drop_dataset_metadata(names: Sequence[str], open_: Callable[[str], Any]) ->
                 ".arrow files themselves"
             )
         if kind == METADATA_FILES[0]:
-            paths = (PurePosixPath(other) for other in existing)
-            made |= {str(path) for path in paths if str(path.parent) == folder and _CACHE_FILE.fullmatch(path.name)}
-            made -= set(due)
-    return [name for name in names if name not in notes | made]
+            pattern = re.compile(rf"{re.escape(folder)}/cache-\w+\.arrow")
+            # caches of ``map``, ``filter`` and ``shuffle``: changed copies of the rows, or row indices
+            dropped |= set(filter(pattern.fullmatch, existing)).difference(due)
+    return [name for name in names if name not in dropped]
 
 
 def _read_listed_files(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:

@@ -132,11 +132,13 @@ class Row:
     render: Renderer | None = None
     reason: str | None = None
     raw: bytes = b""
-    """The first bytes for the quarantine, if the format provides them."""
+    """The bytes, or the first of them, for the quarantine, if the format provides them."""
     structural_spans: Sequence[Sequence[ReplacedSpan]] = ()
     """For each text, the spans that follow from its position in the document; empty if there are none."""
     removed_parts: int = 0
     """Number of unreadable images and attachments, which are not written."""
+    removed_formulas: int = 0
+    """Number of formulas without a value, which are not written."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The header fields of a mail by their names in lower case."""
     visible_texts: frozenset[int] = frozenset()
@@ -257,20 +259,18 @@ class JsonLinesFormat(Format):
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read each nonblank line as a row."""
-        for number, line in read_json_lines(self.file, self.limit):
-            raw = line[:QUARANTINED_BYTES]
+        for number, (line, _, _) in enumerate(self._read_lines(), 1):
             if len(line) > self.limit:
-                yield Row(number, reason=ROW_TOO_LONG, raw=raw)
+                yield Row(number, reason=ROW_TOO_LONG, raw=line)
                 continue
-            if number == 1 and line.startswith(BYTE_ORDER_MARK):
+            body = line.removeprefix(BYTE_ORDER_MARK if number == 1 else b"")
+            if body != line:
                 yield BYTE_ORDER_MARK
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            body = line.rstrip(b"\r\n")
             if not body.strip():
                 self._count_blank_line()
-            yield self._parse_row(number, body, line[len(body) :], raw) if body.strip() else line
+            yield self._parse_row(number, b"", body, line) if body.strip() else body
 
-    def _parse_row(self, number: int, body: bytes, line_end: bytes, raw: bytes) -> Row:
+    def _parse_row(self, number: int, before: bytes, body: bytes, raw: bytes) -> Row:
         cells, reason = parse_json_object(body)
         if cells is None:
             return Row(number, reason=reason, raw=raw)
@@ -281,30 +281,37 @@ class JsonLinesFormat(Format):
                 text = change_json_object(text, self.fields, make_sequential_editor(changes))
             if replacements:
                 text = replace_json_members(text, replacements)
-            return text.encode() + line_end
+            return before + text.encode()
 
         return self._build_row(number, cells, render_line, raw)
 
     def count_rows(self, start: int, header: int) -> RowScan:
         """Count rows; the last one is complete once it is an object, even without a line end."""
-        complete, at, end, blank, tail = 0, start, start, True, b""
-        first = _read_first_lines(self.file, self.limit)
-        if len(first) == 1 and b"\n" in first[0].strip():
-            return RowScan(start + len(first[0]), 1, 1, False)
-        for block in chain(first, iter(lambda: self.file.read(CHUNK_BYTES), b"")):
-            blank = blank and not block.strip()
-            cut = block.rfind(b"\n") + 1
-            complete += block.count(b"\n")
-            # the content of a last row over the limit is not needed
-            tail = block[cut:] if cut else (tail + block)[: self.limit + 1]
-            end = at + cut if cut else end
-            at += len(block)
-        if not tail.strip():
-            return RowScan(end, complete, complete, blank)
-        # appended bytes cannot extend a complete object
-        if len(tail) <= self.limit and parse_json_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
-            return RowScan(at, complete + 1, complete + 1, False)
-        return RowScan(end, complete, complete + 1, blank)
+        complete, total, at, end, blank = 0, 0, start, start, True
+        for line, size, is_ended in self._read_lines():
+            at += size
+            blank = blank and not line.strip()
+            total += is_ended or bool(line.strip())
+            if is_ended or b"\n" in line:
+                complete, end = total, at
+            elif len(line) <= self.limit and parse_json_object(line.removeprefix(BYTE_ORDER_MARK))[1] is None:
+                # appended bytes cannot extend a complete object
+                complete, end = total, at
+        return RowScan(end, complete, total, blank)
+
+    def _read_lines(self) -> Iterator[tuple[bytes, int, bool]]:
+        """Read each line, its size, and whether it has an end; a file that is one object over many lines is one line.
+
+        Only the first ``limit + 1`` bytes of a line over the ``limit`` are returned.
+        """
+        lookahead = deque(_read_first_lines(self.file, self.limit))
+        while line := lookahead.popleft() if lookahead else self.file.readline(self.limit + 1):
+            rest, size = line, len(line)
+            while len(line) > self.limit and not rest.endswith(b"\n"):
+                if not (rest := self.file.readline(CHUNK_BYTES)):
+                    break
+                size += len(rest)
+            yield line, size, rest.endswith(b"\n")
 
 
 class JsonArrayFormat(JsonLinesFormat):
@@ -323,7 +330,8 @@ class JsonArrayFormat(JsonLinesFormat):
         yield buffer[:position].encode()
         while True:
             separator = _SEPARATOR.match(buffer, position)
-            start = separator.end() if separator is not None else position
+            assert separator is not None
+            start = separator.end()
             if buffer[start : start + 1] == "]":
                 yield buffer[position : start + 1].encode()
                 yield from self._check_trailing_content(buffer[start + 1 :], text)
@@ -342,8 +350,7 @@ class JsonArrayFormat(JsonLinesFormat):
                 continue
             number += 1
             entry = buffer[start:end].encode("utf-8", "surrogateescape")
-            row = self._parse_row(number, entry, b"", entry[:QUARANTINED_BYTES])
-            yield replace(row, render=self._prepend_separator(buffer[position:start], row.render))
+            yield self._parse_row(number, buffer[position:start].encode(), entry, entry)
             position = end
 
     def _check_trailing_content(self, buffer: str, text: io.TextIOWrapper) -> Iterator[bytes]:
@@ -357,23 +364,15 @@ class JsonArrayFormat(JsonLinesFormat):
             yield buffer.encode()
             buffer = text.read(CHUNK_BYTES)
 
-    @staticmethod
-    def _prepend_separator(separator: str, render: Renderer | None) -> Renderer | None:
-        return None if render is None else lambda changes, whole: (separator, render(changes, whole))
-
     def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
-        """Write the entries; the first one has no comma before it."""
-        is_first = True
-        for piece in rendered_rows:
-            if isinstance(piece, tuple):
-                separator, body = piece
-                piece = (separator.replace(",", "", 1) if is_first else separator).encode() + body
-                is_first = False
-            target.write(piece)
+        """Write the entries; no comma is after the bracket, even if the first entries are left out."""
+        for number, piece in enumerate(rendered_rows):
+            target.write(_LEADING_COMMA.sub(rb"\1", piece) if number == 1 else piece)
 
 
 _ARRAY_START = re.compile(rb"\s*\[\s*[{\]]")
 _SEPARATOR = re.compile(r"\s*,?\s*")
+_LEADING_COMMA = re.compile(rb"\A(\s*),")
 
 
 def replace_json_members(text: str, replacements: ColumnReplacements) -> str:
@@ -402,20 +401,6 @@ _COMMA = re.compile(r"(?:\s*,)?")
 
 _MAX_OBJECT_LINES = 100_000
 """Maximum number of lines of an object that is a whole file."""
-
-
-def read_json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Read lines with their numbers; a file that is one object over many lines is one line.
-
-    Only the first ``limit + 1`` bytes of a line over the ``limit`` are returned.
-    """
-    number, lookahead = 0, deque(_read_first_lines(file, limit))
-    while line := lookahead.popleft() if lookahead else file.readline(limit + 1):
-        number += 1
-        yield number, line
-        is_cut = len(line) > limit
-        while is_cut and line and not line.endswith(b"\n"):
-            line = file.readline(CHUNK_BYTES)
 
 
 def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
@@ -485,11 +470,10 @@ class TextFormat(Format):
             text = "\0"
         if len(data) > self.limit or "\0" in text:
             # NUL may mean a two-byte encoding, in which nothing would be found
-            reason = ROW_TOO_LONG if len(data) > self.limit else UNDECODABLE
-            yield Row(1, reason=reason, raw=data[:QUARANTINED_BYTES])
+            yield Row(1, reason=ROW_TOO_LONG if len(data) > self.limit else UNDECODABLE, raw=data)
             return
 
         def render_file(changes: Edits, _: ColumnReplacements) -> bytes:
             return mark + apply_edits(text, changes[0]).encode()
 
-        yield Row(1, [text], {}, render_file, raw=data[:QUARANTINED_BYTES], visible_texts=frozenset({0}))
+        yield Row(1, [text], {}, render_file, raw=data, visible_texts=frozenset({0}))

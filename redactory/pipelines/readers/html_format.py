@@ -27,14 +27,9 @@ from redactory.pipelines.readers.document_formats import (
     WholeFileFormat,
     decode_text,
     limit_count,
+    split_words,
 )
 from redactory.pipelines.readers.formats import BYTE_ORDER_MARK
-
-
-def split_words(text: str) -> frozenset[str]:
-    """Split a table of words."""
-    return frozenset(text.split())
-
 
 _TAGS = defs.tags | split_words(
     """

@@ -1,14 +1,16 @@
-"""Read and write mail: headers and text parts, also of nested messages.
+"""Read and write mail: headers and text parts, also of nested messages and of Outlook's.
 
 :mod:`email` parses a message, and a new one is written from its headers and texts. Left out are non-text parts,
 signatures (which would fail), keys, file names, and text around parts. Common mistakes of mail programs are fixed
-where the text is certain; any other message is quarantined, and a nested one is removed and counted.
+where the text is certain; any other message is quarantined, and a nested one is removed and counted. No free library
+writes Outlook's ``.msg``, but Outlook opens ``.eml``.
 """
 
 from __future__ import annotations
 
 import base64
 import codecs
+import io
 import quopri
 import re
 import string
@@ -19,15 +21,23 @@ from email.contentmanager import raw_data_manager
 from email.errors import CloseBoundaryNotFoundDefect, HeaderParseError, MissingHeaderBodySeparatorDefect
 from email.header import Header, decode_header
 from email.message import EmailMessage, Message
+from email.mime.application import MIMEApplication
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
 from email.policy import SMTP, EmailPolicy
+from email.utils import format_datetime
 from functools import partial
 from itertools import chain, groupby, pairwise
-from typing import cast
+from typing import Any, cast
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.document_formats import (
     BROKEN_DOCUMENT,
+    DOCUMENT_WITHOUT_TEXT,
     ENCODED_BLOCK,
+    ENCRYPTED_DOCUMENT,
     MAX_ELEMENTS,
+    NOT_A_MESSAGE,
     TOO_MANY_ELEMENTS,
     URL_ESCAPES,
     Node,
@@ -37,9 +47,10 @@ from redactory.pipelines.readers.document_formats import (
     WholeFileFormat,
     decode_text,
     limit_count,
+    split_words,
 )
-from redactory.pipelines.readers.formats import UNDECODABLE, Row
-from redactory.pipelines.readers.html_format import parse_html, split_words
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Row
+from redactory.pipelines.readers.html_format import parse_html
 from redactory.redaction.replacements import ReplacedSpan
 
 
@@ -97,6 +108,33 @@ class MailboxFormat(WholeFileFormat):
 
         parsed.serialize = serialize_entry
         return parsed
+
+
+class OutlookFormat(MailFormat):
+    """A file with one message of Outlook: sender, recipients, subject, date and body; a copy is written as ``.eml``.
+
+    Attachments are counted and left out, and so are the other properties. Contacts and other items are not read.
+    """
+
+    name = "msg"
+    endings = (".msg",)
+    written_format = "mail"
+
+    def parse(self, data: bytes) -> ParsedDocument:
+        """Convert the message to mail and parse it."""
+        try:
+            import olefile
+            import oxmsg
+        except ImportError:
+            raise ConfigurationError("this format needs python-oxmsg: pip install 'redactory[documents]'") from None
+        with olefile.OleFileIO(io.BytesIO(data)) as file:
+            if sum(entry.size for entry in file.direntries if entry is not None) > _MAX_UNPACKED_FACTOR * self.limit:
+                raise UnreadableDocument(ROW_TOO_LONG)
+        try:
+            mail = _convert_outlook_message(oxmsg.Message.load(io.BytesIO(data)))
+        except UnicodeDecodeError:
+            raise UnreadableDocument(UNDECODABLE) from None
+        return super().parse(mail.as_bytes())
 
 
 _ENVELOPE = b"From MAILER-DAEMON Thu Jan  1 00:00:00 1970"
@@ -277,9 +315,9 @@ class _Part:
             raise UnreadableDocument(BROKEN_DOCUMENT)
         text = _decode_mail_text(data, message.get_content_charset("utf-8"))
         text += _decode_mail_text(footer.encode("latin-1"), "utf-8")
-        if self.kind == "fields" and not text.strip():
-            return
         if self.kind == "fields":
+            if not text.strip():
+                return
             # text where fields are expected, and nothing says how it is encoded
             if _ENCODED.search(payload):
                 raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -480,3 +518,54 @@ def _encode_header(name: str, text: str) -> str:
     groups = ((is_ascii, " ".join(words)) for is_ascii, words in groupby(text.split(), str.isascii))
     encoded = " ".join(words if is_ascii else Header(words, "utf-8").encode() for is_ascii, words in groups)
     return Header(" ".join(encoded.split()), header_name=name).encode(splitchars=" ")
+
+
+# Outlook.
+
+_MAX_UNPACKED_FACTOR = 4
+"""Maximum size of all streams, as a multiple of the row limit: several can share the same bytes."""
+_RECIPIENT_FIELDS = {2: "Cc", 3: "Bcc"}
+_RECIPIENT_TYPE_MASK = 0xF
+
+
+def _convert_outlook_message(message: Any) -> Message:
+    """Convert a message to mail, with an empty part for each attachment."""
+    from oxmsg.domain import constants
+
+    kind, properties = message.message_class.upper(), message.properties
+    if not re.match(r"IPM\.NOTE(?:\.|$)", kind):
+        raise UnreadableDocument(NOT_A_MESSAGE)
+    body, page = (message.body or "").rstrip("\0"), (message.html_body or "").rstrip("\0")
+    if "SMIME" in kind:
+        # its text is in an attachment
+        raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+    if not body.strip() and not page.strip() and properties.binary_prop_value(constants.PID_RTF_COMPRESSED):
+        # its text is rich text only, which is not read
+        raise UnreadableDocument(DOCUMENT_WITHOUT_TEXT)
+    texts = [MIMEText(text.replace("\r\n", "\n"), kind, "utf-8") for text, kind in ((body, "plain"), (page, "html"))]
+    mail: Message = MIMEMultipart("alternative", _subparts=texts) if body and page else texts[bool(page)]
+    if attachments := message.attachments:
+        mail = MIMEMultipart("mixed", _subparts=[mail, *(MIMEApplication(b"") for _ in attachments)])
+    address = properties.str_prop_value(constants.PID_SENDER_SMTP_ADDRESS)
+    address = address or properties.str_prop_value(constants.PID_SENDER_EMAIL_ADDRESS)
+    sender = _format_address(properties.str_prop_value(constants.PID_SENDER_NAME), address)
+    fields = {
+        "From": sender or _decode_header(message.sender or ""),
+        "Subject": message.subject,
+        "Date": message.sent_date and format_datetime(message.sent_date),
+        "Message-ID": properties.str_prop_value(constants.PID_INTERNET_MESSAGE_ID),
+    }
+    for recipient in message.recipients:
+        type_ = (recipient.properties.int_prop_value(constants.PID_RECIPIENT_TYPE) or 0) & _RECIPIENT_TYPE_MASK
+        name, new = _RECIPIENT_FIELDS.get(type_, "To"), _format_address(recipient.name, recipient.email_address)
+        fields[name] = ", ".join(filter(None, [fields.get(name), new]))
+    for name, text in fields.items():
+        if text := " ".join((text or "").replace("\0", " ").split()):
+            mail.set_raw(name, _encode_header(name, text))
+    return mail
+
+
+def _format_address(name: str | None, address: str | None) -> str:
+    """Format a name and an address as a field does; the address may be a path of Exchange."""
+    name, address = (re.sub(r'[<>"\\\s]+', " ", text or "").strip() for text in (name, address))
+    return " ".join([f'"{name}"'] * bool(name and name != address) + [f"<{address}>"] * bool(address))

@@ -10,13 +10,12 @@ import io
 import re
 from collections.abc import Iterator
 from itertools import chain
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
     BYTE_ORDER_MARK,
     CHUNK_BYTES,
-    QUARANTINED_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
     ColumnReplacements,
@@ -28,7 +27,7 @@ from redactory.pipelines.readers.formats import (
     make_sequential_editor,
 )
 
-QUOTE, SEPARATORS = '"', ",;|\t"
+QUOTE = '"'
 _SKIPPED_CHARS = 1 << 16
 _SURROGATE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as ``surrogateescape`` reads it."""
@@ -44,6 +43,8 @@ class CsvFormat(Format):
     name = "csv"
     endings = (".csv",)
     is_appendable = is_recodable = True
+    separators: ClassVar[str] = ",;|\t"
+    """The separator is the most frequent of these in the header; the first wins a tie."""
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the header, which counts as row 1, then the rows."""
@@ -64,10 +65,10 @@ class CsvFormat(Format):
         self.header = header
         yield Row(0, render=lambda _, whole: self._render_cells(header, header, first, whole))
         for number, (cells, reason, line) in enumerate(rows, 2):
-            raw = line[:QUARANTINED_BYTES].encode("utf-8", "surrogateescape")[:QUARANTINED_BYTES]
+            raw = line.encode("utf-8", "surrogateescape")
             if cells == []:
                 self._count_blank_line()
-                yield line.encode("utf-8", "surrogateescape")
+                yield raw
             elif cells is None or len(cells) != len(header):
                 yield Row(number, reason=reason or BROKEN_ROW, raw=raw)
             elif _SURROGATE.search(line):
@@ -129,7 +130,7 @@ class CsvFormat(Format):
         declared = _SEPARATOR_LINE.match(start)
         preamble = declared[0] if declared else BYTE_ORDER_MARK * start.startswith(BYTE_ORDER_MARK)
         first = start[len(preamble) :].split(b"\n", 1)[0].decode("utf-8", "replace")
-        self._separator = self._detect_separator(first) if declared is None else declared[1].decode()
+        self._separator = declared[1].decode() if declared else max(self.separators, key=first.count)
         self._position = len(self.file.read(len(preamble)))
         """The byte at which the current row ends."""
         self._is_at_end = self._is_recovering = self._ends_in_line_end = False
@@ -137,10 +138,6 @@ class CsvFormat(Format):
         self._lines: Iterator[str] = self._read_lines()
         self._returned_lines = list[str]()
         return preamble
-
-    def _detect_separator(self, first: str) -> str:
-        """Return the most frequent separator of the header; the comma wins a tie."""
-        return max(SEPARATORS, key=lambda sign: (first.count(sign), sign == ","))
 
     def _read_lines(self) -> Iterator[str]:
         """Read each line; only the beginning of a line over the limit is returned."""
@@ -235,9 +232,7 @@ class TsvFormat(CsvFormat):
 
     name = "tsv"
     endings = (".tsv",)
-
-    def _detect_separator(self, first: str) -> str:
-        return "\t"
+    separators = "\t"
 
 
 def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:

@@ -34,9 +34,9 @@ from redactory.pipelines.readers.document_formats import (
     UnreadableDocument,
     WholeFileFormat,
     limit_count,
+    split_words,
 )
 from redactory.pipelines.readers.formats import ROW_TOO_LONG
-from redactory.pipelines.readers.html_format import split_words
 from redactory.redaction.replacements import ReplacedSpan
 
 _MAX_UNPACKED_FACTOR = 4
@@ -119,20 +119,13 @@ def parse_xml(data: bytes, max_markup: int | None = None) -> Any:
 
 # Names of parts.
 
-_STANDARD_NAME = re.compile(
-    r"(?:image|media|hdphoto|video|audio|font|oleObject|embedding|thumbnail|vba\w{4,8}|activeX|bin|ink|item"
-    r"|printerSettings|package|Microsoft_[A-Za-z_]{4,40}|part|afchunk|chunk)\d*\.\w{1,5}",
-    re.IGNORECASE | re.ASCII,
-)
-
 
 def _choose_neutral_names(names: Iterable[str]) -> dict[str, str]:
-    """Choose neutral names for parts whose name a person may have chosen."""
-    odd = sorted(name for name in names if not _STANDARD_NAME.fullmatch(posixpath.basename(name)))
-    endings = [re.search(r"\.[A-Za-z0-9]{1,5}$", name) for name in odd]
+    """Choose neutral names for parts, because a person may have chosen theirs."""
+    endings = {name: re.search(r"\.[A-Za-z0-9]{1,5}$", name) for name in sorted(names)}
     return {
-        name: posixpath.join(posixpath.dirname(name), f"part{n}{ending[0] if ending else '.bin'}")
-        for n, (name, ending) in enumerate(zip(odd, endings, strict=True), 1001)
+        name: posixpath.join(posixpath.dirname(name), f"part{number}{ending[0] if ending else '.bin'}")
+        for number, (name, ending) in enumerate(endings.items(), 1001)
     }
 
 

@@ -7,3 +7,7 @@
 
 Proofs: ``docs/guarantees.md``, "Local differential privacy".
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

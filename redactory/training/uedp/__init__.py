@@ -5,3 +5,7 @@ Every epsilon is an upper bound under a relation it names; a missing one has a r
 bounds contributions. ``federated`` and ``local_update`` are Algorithm 1 of UeDP and DP-FedAvg;
 ``federated_accounting`` and ``bounded_accounting`` compute the epsilons.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

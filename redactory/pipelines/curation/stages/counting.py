@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from redactory.dedup.counting import bound_contributions, count_users, write_contributions
-from redactory.dedup.plan import ENTRY, mark_known_digests
+from redactory.dedup.plan import ENTRY, mark_known_digests, split_digests
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.journal import SELECTION, RunJournal
-from redactory.pipelines.curation.stage_context import CurationJob, make_table
+from redactory.pipelines.curation.stage_context import CurationJob
 from redactory.pipelines.curation.stages.dedup import read_example_users, write_decision_table, write_decisions
 from redactory.redaction import (
     PRIVATE,
@@ -116,40 +116,31 @@ def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[s
 
 def bound_user_contributions(job: CurationJob, number: int) -> StageReport:
     """Keep k distinct texts of each user, in one hash range of users."""
-    files = job.digests_paths("given")
-    bound_contributions(
-        files, number, job.hash_ranges, _require_selection(job).texts_per_user, job.range_path("bounded", number)
-    )
+    files, out = job.digests_paths("given"), job.range_path("bounded", number)
+    assert job.selection is not None
+    bound_contributions(files, number, job.hash_ranges, job.selection.texts_per_user, out)
     return StageReport("bound")
 
 
 def count_texts(job: CurationJob, number: int) -> StageReport:
     """Count users, add noise and apply the threshold, in one hash range of texts."""
-    selection = _require_selection(job)
+    selection = job.selection
+    assert selection is not None
     try:
         stream = RandomStream(read_secret(job.count_key_path))
     except FileNotFoundError:
         raise RunStateError("the key of the counts' noise is gone: start a new run in another folder") from None
     if stream.random_bytes("fingerprint", 0, 16).hex() != selection.id:
         raise RunStateError("the key of the counts' noise belongs to another run: start a new run in another folder")
-
-    def draw_noise(block: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return draw_rounded_normal(stream, "counts", block, texts, selection.deviation)
-
     count_users(
         job.range_paths("bounded"),
         number,
         job.hash_ranges,
         selection.threshold,
-        draw_noise,
+        lambda block, texts: draw_rounded_normal(stream, "counts", block, texts, selection.deviation),
         job.range_path("counted", number),
     )
     return StageReport("count")
-
-
-def _require_selection(job: CurationJob) -> CountSelection:
-    assert job.selection is not None
-    return job.selection
 
 
 # The results: the split of each example, and the public shard.
@@ -163,9 +154,8 @@ def route_by_user_count(job: CurationJob, number: int) -> StageReport:
         for row in masked.to_pylist()
     ]
     entries = np.empty(len(decisions), ENTRY)
-    digests = b"".join(compute_text_digests(job, examples, [decision.text for decision in decisions]))
-    words = np.frombuffer(digests, ">u8").reshape(-1, 2).T
-    entries["high"], entries["low"] = words
+    digests = compute_text_digests(job, examples, [decision.text for decision in decisions])
+    entries["high"], entries["low"] = split_digests(digests, len(decisions))
     is_selected = np.zeros(len(decisions), bool)
     for path in job.range_paths("counted"):
         is_selected |= mark_known_digests(path, entries)
@@ -203,5 +193,7 @@ def write_public_shard(job: CurationJob, number: int) -> StageReport:
     rows = rows.take(pa.array(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
     user_counts = [users[name] for name in rows["example_id"].to_pylist()]
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
-    write_part(job.run.public / format_part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
+    write_part(
+        job.run.public / format_part_name(0), pa.Table.from_pydict(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE
+    )
     return StageReport("publish")

@@ -16,48 +16,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements, write_digests
+from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements, near, plan, write_digests
 from redactory.dedup.index import IndexFolder
-from redactory.dedup.near import (
-    CROSS_SPLIT_PAIR,
-    PRIVATE_SPLIT,
-    PUBLIC_SPLIT,
-    compare_buckets,
-    copy_signed_texts,
-    find_earlier_near_duplicates,
-    join_groups,
-    select_duplicates_to_drop,
-    select_nearest_pairs,
-)
-from redactory.dedup.plan import (
-    MAX_UNDIVIDED_DIGESTS,
-    PIECES,
-    BloomPass,
-    Entries,
-    Ids,
-    collect_distinct_digests,
-    count_entries,
-    digests_to_ints,
-    make_bloom_filter,
-    mark_known_digests,
-    merge_digests,
-    read_bloom_filter,
-    read_range,
-    write_entries,
-    write_pairs,
-)
+from redactory.dedup.plan import Entries, Ids
 from redactory.dedup.settings import BLOOM_ERROR_RATE, DedupRule
 from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed_texts
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, OpenIndex, make_table, read_integer_column
+from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, OpenIndex, read_integer_column
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part, write_part
 from redactory.redaction.mask import ROLE_MARK
 from redactory.redaction.shards import ROLE
 
-SPLIT_NUMBERS = {PUBLIC: PUBLIC_SPLIT, PRIVATE: PRIVATE_SPLIT}
+SPLIT_NUMBERS = {PUBLIC: near.PUBLIC_SPLIT, PRIVATE: near.PRIVATE_SPLIT}
 """The number of each split in the files of near-duplicates."""
 UNKNOWN_EXAMPLE, NO_RUN = -1, -1
 """In place of the kept example if it is unknown (a Bloom filter does not tell), and of a missing earlier run."""
@@ -82,10 +55,10 @@ def find_duplicate_examples(job: CurationJob, number: int) -> StageReport:
     return _find_repeats(job, "redacted-digests", "duplicates", number)
 
 
-def _find_repeats(job: CurationJob, table: str, plan: str, number: int) -> StageReport:
+def _find_repeats(job: CurationJob, table: str, repeats_table: str, number: int) -> StageReport:
     files = job.digests_paths(table)
-    repeats = find_repeats_in_range(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
-    return StageReport(plan, Counter({"repeats": repeats}))
+    repeats = find_repeats_in_range(files, number, job.range_path(repeats_table, number), ranges=job.hash_ranges)
+    return StageReport(repeats_table, Counter({"repeats": repeats}))
 
 
 def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
@@ -97,20 +70,20 @@ def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
     if split not in job.filter_splits_by_rule(IS_ONE_PASS):
         return StageReport("dedup in one pass")
     files = job.digests_paths("redacted-digests")
-    one_pass, drop_count = BloomPass(count_entries(files), BLOOM_ERROR_RATE), 0
+    one_pass, drop_count = plan.BloomPass(plan.count_entries(files), BLOOM_ERROR_RATE), 0
     for partition, path in enumerate(files):
         examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
         entries = entries[np.argsort(entries["id"], kind="stable")][_mark_usable_examples(examples, [split])]
-        repeats = np.array(one_pass.mark_repeats(digests_to_ints(entries)), bool)
-        write_entries(job.digests_path(f"passed-{split}", partition), np.array(entries["id"][repeats]))
+        repeats = np.array(one_pass.mark_repeats(plan.digests_to_ints(entries)), bool)
+        plan.write_entries(job.digests_path(f"passed-{split}", partition), np.array(entries["id"][repeats]))
         drop_count += int(repeats.sum())
     facts = {
         "capacity": one_pass.capacity,
-        "added": one_pass.added,
-        "dropped": drop_count,
-        "new": one_pass.tracked_new,
-        "lost": one_pass.tracked_lost,
+        "texts_added": one_pass.added,
+        "examples_dropped": drop_count,
+        "measured_on": one_pass.tracked_new,
+        "measured_lost": one_pass.tracked_lost,
     }
     return StageReport("dedup in one pass", Counter({f"bloom/{split}/{n}": v for n, v in facts.items()}))
 
@@ -130,7 +103,10 @@ def write_decision_table(
 ) -> None:
     """Write the decisions of one partition's examples with their masked texts."""
     columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
-    write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
+    write_part(
+        job.part_path(table, partition),
+        pa.Table.from_pydict({**columns, "example_id": examples["example_id"]}, REDACTED),
+    )
 
 
 def compute_decision_digests(
@@ -212,8 +188,8 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
     An example that repeats an earlier run has a value below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
     """
     representatives = _find_exact_representatives(job, partition, redacted)
-    if near := job.filter_splits_by_rule(IS_NEAR):
-        is_near = _mark_split_examples(redacted, near)
+    if near_splits := job.filter_splits_by_rule(IS_NEAR):
+        is_near = _mark_split_examples(redacted, near_splits)
         earlier_files = job.near_range_paths("near-earlier") if job.index is not None else []
         run_indices = lookup_replacements(earlier_files, representatives[is_near], NO_RUN)
         representatives[is_near] = _encode_earlier_runs(
@@ -287,7 +263,7 @@ def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.
 def compare_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range, within splits and across them."""
     settings, near_splits = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.filter_splits_by_rule(IS_NEAR)]
-    pairs, cross_split_pairs, counts = compare_buckets(
+    pairs, cross_split_pairs, counts = near.compare_buckets(
         job.signature_files,
         number,
         settings.near.threshold,
@@ -295,14 +271,14 @@ def compare_near_duplicates(job: CurationJob, number: int) -> StageReport:
         settings.report_cross_split,
         job.near_range_count,
     )
-    write_entries(job.range_path("near-pairs", number), pairs)
-    write_entries(job.range_path("near-across", number), cross_split_pairs)
+    plan.write_entries(job.range_path("near-pairs", number), pairs)
+    plan.write_entries(job.range_path("near-across", number), cross_split_pairs)
     return _make_near_duplicate_report("compare", counts)
 
 
 def group_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Join the near pairs of all ranges to groups."""
-    joined, largest = join_groups(job.near_range_paths("near-pairs"), job.near_range_paths("near-groups"))
+    joined, largest = near.join_groups(job.near_range_paths("near-pairs"), job.near_range_paths("near-groups"))
     return StageReport("group", Counter({"near/grouped": joined, "near/largest_group": largest}))
 
 
@@ -311,8 +287,8 @@ def choose_representatives(job: CurationJob, number: int) -> StageReport:
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
         pairs = pairs[lookup_replacements(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
-    dropped = select_duplicates_to_drop(job.signature_files, pairs, job.config.dedup.near.threshold)
-    write_pairs(job.range_path("near-duplicates", number), dropped)
+    dropped = near.select_duplicates_to_drop(job.signature_files, pairs, job.config.dedup.near.threshold)
+    plan.write_pairs(job.range_path("near-duplicates", number), dropped)
     return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
 
@@ -322,12 +298,12 @@ def find_cross_split_duplicates(job: CurationJob, records: pa.Table) -> list[tup
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
     released = dict(zip(*(public[name].to_pylist() for name in ("example_id", "released_id")), strict=True))
-    pairs_by_range = [np.empty(0, CROSS_SPLIT_PAIR)]
+    pairs_by_range = [np.empty(0, near.CROSS_SPLIT_PAIR)]
     for path in job.near_range_paths("near-across"):
         pairs = np.load(path, mmap_mode="r")
         low, high = np.searchsorted(pairs["public"], [min(released), max(released) + 1])
         pairs_by_range.append(np.array(pairs[low:high]))
-    nearest = select_nearest_pairs(np.concatenate(pairs_by_range)).tolist()
+    nearest = near.select_nearest_pairs(np.concatenate(pairs_by_range)).tolist()
     return [(p, released[p], q, similarity) for p, q, similarity in nearest if p in released]
 
 
@@ -348,13 +324,13 @@ def match_earlier_runs(job: CurationJob, number: int) -> StageReport:
     pairs: list[tuple[int, int]] = []
     for split in job.filter_splits_by_rule(IS_BY_DIGEST):
         unmatched = entries[_mark_usable_examples(examples, [split])[example_rows]]
-        write_entries(job.digests_path(f"seen-{split}", number), collect_distinct_digests([unmatched]))
+        plan.write_entries(job.digests_path(f"seen-{split}", number), plan.collect_distinct_digests([unmatched]))
         for run_index, entry in enumerate(index.runs):
             with _report_removed_run(index):
                 is_seen = _find_seen_entries(get_seen_texts_path(entry.folder, split, rules[split]), unmatched)
             pairs += ((example, run_index) for example in unmatched["id"][is_seen].tolist())
             unmatched = unmatched[~is_seen]
-    repeats = write_pairs(job.digests_path("earlier", number), pairs)
+    repeats = plan.write_pairs(job.digests_path("earlier", number), pairs)
     return StageReport("recall", Counter({"repeats": repeats}))
 
 
@@ -366,33 +342,33 @@ def get_seen_texts_path(folder: Path, split: str, rule: DedupRule) -> Path:
 def _find_seen_entries(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Mark the ``entries`` that an earlier run saw."""
     if path.suffix == ".npy":
-        return mark_known_digests(path, entries)
+        return plan.mark_known_digests(path, entries)
     bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)
-    return np.fromiter((digest in bloom for digest in digests_to_ints(entries)), bool, len(entries))
+    return np.fromiter((digest in bloom for digest in plan.digests_to_ints(entries)), bool, len(entries))
 
 
 @lru_cache(maxsize=64)
 def _load_bloom_filter(path: Path, modified: int) -> Bloom:
     # cached between partitions: an entry never changes once it counts
-    return read_bloom_filter(path)
+    return plan.read_bloom_filter(path)
 
 
 def match_earlier_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
-    index, near, files = require_index(job), job.config.dedup.near, job.signature_files
+    index, settings, files = require_index(job), job.config.dedup.near, job.signature_files
     first_runs: dict[int, int] = {}
     counts: Counter[str] = Counter()
     for split in job.filter_splits_by_rule(IS_NEAR):
         for run_index, entry in enumerate(index.runs):
             earlier_files = [get_kept_signature_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
             with _report_removed_run(index):
-                matches, run_counts = find_earlier_near_duplicates(
-                    files, earlier_files, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
+                matches, run_counts = near.find_earlier_near_duplicates(
+                    files, earlier_files, SPLIT_NUMBERS[split], number, settings.threshold, job.near_range_count
                 )
             counts.update(run_counts)
             for example in matches:
                 first_runs.setdefault(example, run_index)
-    write_pairs(job.range_path("near-earlier", number), first_runs.items())
+    plan.write_pairs(job.range_path("near-earlier", number), first_runs.items())
     return _make_near_duplicate_report("recall near", counts)
 
 
@@ -406,14 +382,14 @@ def write_index_digests(job: CurationJob, number: int) -> StageReport:
     rules = job.config.dedup.get_rules()
     for split in job.filter_splits_by_rule(IS_BY_DIGEST):
         files = job.digests_paths(f"seen-{split}")
-        ranges = job.hash_ranges * (PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1)
+        ranges = job.hash_ranges * (plan.PIECES if plan.count_entries(files) > plan.MAX_UNDIVIDED_DIGESTS else 1)
         out = get_seen_texts_path(require_index(job).draft_folder, split, rules[split])
         seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
-        counts[f"index/{split}"] = merge_digests(files, ranges, seen_digests)
+        counts[f"index/{split}"] = plan.merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
-            bloom_filter = make_bloom_filter(counts[f"index/{split}"], BLOOM_ERROR_RATE)
+            bloom_filter = plan.make_bloom_filter(counts[f"index/{split}"], BLOOM_ERROR_RATE)
             for n in range(ranges):
-                bloom_filter.update(digests_to_ints(read_range(seen_digests, n, ranges)))
+                bloom_filter.update(plan.digests_to_ints(plan.read_range(seen_digests, n, ranges)))
             write_bytes(out, bloom_filter.save_bytes())
     return StageReport("remember", counts)
 
@@ -426,7 +402,9 @@ def write_index_signatures(job: CurationJob, number: int) -> StageReport:
     counts: Counter[str] = Counter()
     for split in job.filter_splits_by_rule(IS_NEAR):
         out = get_kept_signature_files(require_index(job).draft_folder, split, number)
-        counts[f"index/{split}"] += copy_signed_texts(job.signature_files[number], kept_ids, SPLIT_NUMBERS[split], out)
+        counts[f"index/{split}"] += near.copy_signed_texts(
+            job.signature_files[number], kept_ids, SPLIT_NUMBERS[split], out
+        )
     return StageReport("remember near", counts)
 
 

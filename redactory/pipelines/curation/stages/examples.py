@@ -21,7 +21,7 @@ from redactory.detectors import Detection, Detector, DetectSettings, Span, TextD
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.curation.segment import Segment, make_segmenter
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     DOCUMENTS,
@@ -29,7 +29,6 @@ from redactory.pipelines.curation.stage_context import (
     REJECTED,
     CurationJob,
     example_id,
-    make_table,
     read_integer_column,
 )
 from redactory.pipelines.curation.stages.counting import assign_text_based_ids, write_user_contributions
@@ -50,7 +49,6 @@ from redactory.pipelines.readers.documents import DUPLICATE_ID, RowCounts
 from redactory.redaction import (
     PRIVATE,
     PUBLIC,
-    RoutingDecision,
     ValueDigests,
     format_part_name,
     merge_document_decisions,
@@ -110,7 +108,7 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
     write_digests(job.digests_path("document-ids", number), digests, ids)
     for name, rows, schema in (("rejected", rejections, REJECTED), ("documents", documents, DOCUMENTS)):
         columns = {field.name: [getattr(entry, field.name) for entry in rows] for field in schema}
-        write_part(job.part_path(name, number), make_table(columns, schema))
+        write_part(job.part_path(name, number), pa.Table.from_pydict(columns, schema))
     counts = Counter({"rows": len(entries)})
     counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
     counts.update(f"source/{entry.source}" for entry in entries)
@@ -132,23 +130,21 @@ def segment_documents(job: CurationJob, partition: int) -> StageReport:
     # the document of each example
     document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
     owners = documents.select(["doc_id", "user_id", "label"]).take(document_indices)
-    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(document_indices) else ((), (), (), ())
-    examples = make_table(
+    values = zip(*chain(*segments), strict=True) if len(document_indices) else [()] * len(Segment._fields)
+    columns = dict(zip(Segment._fields, values, strict=True))
+    examples = pa.Table.from_pydict(
         {
             "example_id": np.arange(len(document_indices), dtype=np.int64) + example_id(partition, 0),
             "doc_id": owners["doc_id"],
             "user_id": owners["user_id"],
             CLASS: owners["label"],
-            "prefix": prefix,
-            "text": text,
-            "suffix": suffix,
-            "speaker": speaker,
+            **columns,
             **build_metadata_columns(job.metadata_schema, job.config.input, documents["kept"].to_pylist(), segments),
         },
         pa.schema([*job.vault_schema, *job.metadata_schema]),
     )
     purpose = job.key.derive_subkey("text")
-    digests = [job.key.compute_text_digest(purpose, example_text.encode()) for example_text in text]
+    digests = [job.key.compute_text_digest(purpose, text.encode()) for text in columns["text"]]
     write_digests(job.digests_path("text-digests", partition), digests, read_integer_column(examples, "example_id"))
     repeated_rows = {
         "reason": [DUPLICATE_ID] * repeated.num_rows,
@@ -156,7 +152,7 @@ def segment_documents(job: CurationJob, partition: int) -> StageReport:
         "row": repeated["row"],
         "content": repeated["text"],
     }
-    write_part(job.part_path("repeated", partition), make_table(repeated_rows, REJECTED))
+    write_part(job.part_path("repeated", partition), pa.Table.from_pydict(repeated_rows, REJECTED))
     write_part(job.part_path("examples", partition), examples)
     counts = Counter({"documents": len(texts), "examples": len(document_indices)})
     if ROLE in job.metadata_schema.names:
@@ -225,7 +221,7 @@ def iterate_detection_rows(number: int, example: int, detection: Detection) -> I
 
 def _build_table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    return make_table(dict(zip(schema.names, columns, strict=True)), schema)
+    return pa.Table.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
 
 
 def copy_spans_to_repeats(job: CurationJob, number: int) -> StageReport:
@@ -315,7 +311,10 @@ def redact_examples(job: CurationJob, partition: int) -> StageReport:
         write_user_contributions(job, partition, examples, decisions)
     spans = detected.filter(pc.is_null(detected["failure"]))
     write_part(job.run.spans / format_part_name(partition), _build_span_table(job.key, texts_by_id, spans))
-    return StageReport("redact", _count_decisions(decisions, spans))
+    counts = Counter({"masks": sum(decision.masks for decision in decisions)})
+    counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
+    counts.update(count_spans(spans))
+    return StageReport("redact", counts)
 
 
 def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts: Sequence[Path] = ()) -> pa.Table:
@@ -362,14 +361,7 @@ def _build_span_table(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Tab
     ]
     digests, tokens = zip(*masked, strict=True) if masked else ((), ())
     ledger_columns = {name: spans[name] for name in spans.schema.names}
-    return make_table({**ledger_columns, "value_digest": digests, "tokens": tokens}, SPANS)
-
-
-def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Counter[str]:
-    counts = Counter({"masks": sum(decision.masks for decision in decisions)})
-    counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
-    counts.update(count_spans(spans))
-    return counts
+    return pa.Table.from_pydict({**ledger_columns, "value_digest": digests, "tokens": tokens}, SPANS)
 
 
 def count_spans(spans: pa.Table) -> Counter[str]:
@@ -434,7 +426,7 @@ def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Ta
         int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
         for representative, repeats in zip(representatives, is_duplicate, strict=True)
     ]
-    return make_table(
+    return pa.Table.from_pydict(
         {
             "example_id": ids,
             "released_id": key.make_pseudonyms("point", ids.tolist()),
@@ -465,12 +457,12 @@ def select_split_rows(job: CurationJob, records: pa.Table, redacted: pa.Table, s
     schema = job.shard_schema(split)
     if split == PUBLIC and job.selection is not None:
         schema = schema.remove(schema.get_field_index(USERS))
-    return make_table({**{n: selected[n] for n in selected.column_names}, **renamed}, schema)
+    return pa.Table.from_pydict({**{n: selected[n] for n in selected.column_names}, **renamed}, schema)
 
 
 def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
     absent = {field.name: pa.nulls(rows, field.type) for field in tables.QUARANTINE}
-    return make_table({**absent, "kind": [kind] * rows, **columns}, tables.QUARANTINE)
+    return pa.Table.from_pydict({**absent, "kind": [kind] * rows, **columns}, tables.QUARANTINE)
 
 
 def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
