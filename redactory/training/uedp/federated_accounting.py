@@ -25,6 +25,7 @@ from redactory.training.accounting.bounds import (
     compute_chain_epsilon,
     compute_revealed_shift_epsilon,
 )
+from redactory.training.accounting.curves import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
@@ -32,7 +33,6 @@ from redactory.training.accounting.dominating_pairs import (
     make_binomial_mixture,
     make_mixture,
 )
-from redactory.training.accounting.loss_distributions import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
     Estimator,
