@@ -113,7 +113,7 @@ def _make_pair_distribution(pair: DominatingPair, interval: float) -> PrivacyLos
 def _discretize_losses(pair: DominatingPair, interval: float) -> PLDPmf:
     low, high = _find_loss_range(pair)
     first, last = math.floor(low / interval), math.ceil(high / interval)
-    epsilons = np.arange(first, last + 1) * interval
+    epsilons = np.arange(first, last + 1, dtype=np.float64) * interval
     return create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, first, last, compute_hockey_stick_divergence(pair, epsilons)
     )
