@@ -43,6 +43,7 @@ def make_branch_epsilon_curve(branches: Branches, steps: int, coarsening: float 
 
     def compute_epsilon(delta: float) -> float:
         epsilon = compose_epsilon(parts, interval, delta)
-        return epsilon if math.isfinite(epsilon) else bound_composed_epsilon(parts, delta).upper
+        is_rough = coarsening > 1.0 or math.isfinite(epsilon)
+        return epsilon if is_rough else bound_composed_epsilon(parts, delta).upper
 
     return compute_epsilon

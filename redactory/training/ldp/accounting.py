@@ -15,6 +15,13 @@ from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import verification
 from redactory.training.accounting.bounds import MAX_EPSILON
+from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
+from redactory.training.accounting.confirmation import (
+    NO_FINITE_EPSILON,
+    ConfirmedEpsilon,
+    bound_epsilon,
+    confirm_epsilon,
+)
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
@@ -25,21 +32,9 @@ from redactory.training.accounting.dominating_pairs import (
     make_exchange_pair,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import (
-    DISCRETIZATION,
-    NoiseSearch,
-    choose_coarsening_factor,
-    choose_discretization,
-    compute_total_epsilon,
-    find_smallest_noise,
-)
+from redactory.training.accounting.epsilons import DISCRETIZATION, choose_discretization, compute_total_epsilon
 from redactory.training.accounting.loss_distributions import compose_epsilon
-from redactory.training.accounting.verification import (
-    NO_FINITE_EPSILON,
-    ConfirmedEpsilon,
-    EpsilonBounds,
-    confirm_epsilon,
-)
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -183,7 +178,7 @@ def bound_message_epsilon(
     """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, *_make_combined_spendings(noise, vectors, participation))
-        return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
+        return bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
     message_pair = verification.rederive_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
     before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
     return verification.bound_composed_epsilon(

@@ -13,7 +13,7 @@ from typing import Any
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spendings, make_event_tree, published_epsilons
-from redactory.training.accounting.verification import NO_FINITE_EPSILON
+from redactory.training.accounting.confirmation import NO_FINITE_EPSILON
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.metrics import Metrics, require_reasons
 from redactory.training.ldp.accounting import (

@@ -24,7 +24,7 @@ from redactory.foundation.keys import unicode_variants
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_step_sends, make_reserved_spendings
 from redactory.training.ldp.message import Message, Purpose
