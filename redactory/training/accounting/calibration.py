@@ -116,11 +116,13 @@ def calibrate_noise(
     relation: Relation = Relation.SUBSTITUTION,
     tolerance: float = 5e-5,
     other_spendings: Spendings = (),
+    covers_small_deltas: bool = True,
 ) -> float:
     """Find the noise multiplier σ, rounded up to four decimals, whose epsilon is at most ``target``.
 
     A root of :func:`compute_epsilon`; if one exchanged example exchanges ``group_size`` rows, of
     :func:`compute_group_epsilon`. σ is found to a share of ``tolerance``; ``other_spendings`` are added.
+    With ``covers_small_deltas`` the second accountant's bound counts where the main one rounds delta away (slow).
     ``GuaranteeError`` if no σ below 10,000 reaches the target.
     """
     delta = delta - compute_failure_delta(other_spendings)
@@ -134,7 +136,7 @@ def calibrate_noise(
             epsilon = compute_group_epsilon(spendings, delta, group_size, coarsening_factor)
         else:
             epsilon = compute_total_epsilon(spendings, delta, relation, coarsening_factor * discretization)
-        if epsilon is None and delta < _SMALL_DELTA:
+        if epsilon is None and covers_small_deltas and delta < _SMALL_DELTA:
             # what is printed then: the bound that is proved
             bounds = (
                 bound_group_epsilon(spendings, delta, group_size)
