@@ -167,15 +167,15 @@ def compute_bounded_epsilon(
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
 
-    def make_curves(covers_small_deltas: bool) -> list[PrivacyCurve]:
-        sizes = (affected_examples.removed, affected_examples.added)
-        return [make_group_epsilon_curve(n, rate, sigma, steps, coarsening, covers_small_deltas) for n in sizes]
+    def make_curve(count: int, covers_small_deltas: bool) -> PrivacyCurve:
+        return make_group_epsilon_curve(count, rate, sigma, steps, coarsening, covers_small_deltas)
 
-    if affected_examples.added == 0:
-        return make_curves(coarsening == 1.0)[0](delta)
-    epsilon = compute_chain_epsilon(*make_curves(False), delta, FINE_SPLITS)
+    removed, added = affected_examples.removed, affected_examples.added
+    if added == 0:
+        return make_curve(removed, coarsening == 1.0)(delta)
+    epsilon = compute_chain_epsilon(make_curve(removed, False), make_curve(added, False), delta, FINE_SPLITS)
     if math.isinf(epsilon) and coarsening == 1.0:
-        return compute_chain_epsilon(*make_curves(True), delta, (0.5,))
+        return compute_chain_epsilon(make_curve(removed, True), make_curve(added, True), delta, (0.5,))
     return epsilon
 
 
