@@ -263,7 +263,9 @@ def _render_template(
     assistant_header = _apply_template(tokenizer, (USER,), "a", True).removeprefix(
         _apply_template(tokenizer, (USER,), "a", False)
     )
-    special_pattern = _compile_special_token_pattern(tokenizer)
+    added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
+    names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
+    special_pattern = re.compile("|".join(map(re.escape, names)) or r"(?!)")
     parts = re.split("|".join(map(re.escape, placeholders)), text) if placeholders else [text]
     rendered: list[RenderedPart] = []
     for number, part in enumerate(parts):
@@ -309,12 +311,6 @@ def _apply_template(
     # a template is a program and may raise any error
     except Exception:
         raise _make_template_error(f"refuses a conversation of the roles {', '.join(roles)}") from None
-
-
-def _compile_special_token_pattern(tokenizer: FolderTokenizer) -> re.Pattern[str]:
-    added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
-    names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
 
 def _make_template_error(problem: str) -> ConfigurationError:
