@@ -184,10 +184,6 @@ class ChatCodec:
         """Return the turns of a conversation that are in the loss."""
         return [content for role, content in parse_turns(text) if self.loss_scope == "all" or role == ASSISTANT]
 
-    def count_loss_words(self, text: str) -> int:
-        """Count the words of a conversation that are in the loss."""
-        return sum(len(content.split()) for content in self.extract_turns_in_loss(text))
-
     def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
         """Encode a conversation; also return which ids are in the loss."""
         turn_list = parse_turns(text)

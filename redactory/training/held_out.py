@@ -118,7 +118,7 @@ class HeldOutCurve:
         if isinstance(codec, ChatCodec):
             loss_masks = (np.array([*codec.encode_with_loss_mask(text)[1], False], bool) for text in texts)
             scores = [values[loss_mask] for values, loss_mask in zip(scores, loss_masks, strict=True)]
-            words = list(map(codec.count_loss_words, texts))
+            words = [sum(len(turn.split()) for turn in codec.extract_turns_in_loss(text)) for text in texts]
         return {"loss": replace_infinite_by_none(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
 
     def _measure_classifier(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -230,11 +230,6 @@ class WeightAverage:
     network: nn.Module
     first_step: int
     mean: Tensor | None = None
-
-    @classmethod
-    def from_share(cls, network: nn.Module, share: float, steps: int) -> Self | None:
-        """Average the last ``share`` of ``steps``; None if it is 0."""
-        return cls(network, steps - round(share * steps) + 1) if share else None
 
     def add_weights(self, step: int) -> None:
         """Include the weights after step ``step`` in the mean."""

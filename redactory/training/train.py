@@ -65,9 +65,9 @@ from redactory.training.uedp.units import OriginalExamples
 from redactory.training.vocabulary import (
     Vocabulary,
     build_vocabulary,
-    get_public_text_reader,
     has_only_public_sources,
     measure_vocabulary_fit,
+    read_public_sources,
 )
 
 FORMAT = "redactory-model/1"
@@ -183,7 +183,8 @@ def schedule_remaining_steps(
     """Return the number of all steps, and the iterator of those after the last checkpoint."""
     settings, network = context.settings, context.network
     schedule = schedule_steps(settings, step_kinds, context.stream)
-    average = WeightAverage.from_share(network, settings.weight_averaging_fraction, len(schedule))
+    averaged_steps = round(settings.weight_averaging_fraction * len(schedule))
+    average = WeightAverage(network, len(schedule) - averaged_steps + 1) if averaged_steps else None
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
     checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, average)
     is_quiet = progress is ignore_progress or spec.failure_reason
@@ -242,9 +243,7 @@ def plan_training(
     with report_start_and_end(progress, "learn the vocabulary"):
         lora_rank = choose_lora_rank(spec, count_noised_examples(spec, manifest.get("counts", {})))
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
-        fit = measure_vocabulary_fit(
-            vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens
-        )
+        fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, settings, public_text), settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
         # the ledger is published with the model; the budget file's path must not be
