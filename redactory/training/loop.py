@@ -113,11 +113,10 @@ class TrainingContext:
         self,
         scheduled_optimizer: ScheduledOptimizer,
         examples: TokenizedExamples,
-        rows: IntArray | None = None,
+        rows: IntArray,
         purpose: str = "plain",
     ) -> NoiseFreeSteps:
-        """Make steps without noise over ``rows`` of ``examples``; by default over each row once."""
-        rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
+        """Make steps without noise over ``rows`` of ``examples``."""
         if purpose == (
             "plain" if TRAINERS[self.settings.trainer].noise_free_folders[:1] == ("public",) else "pretraining"
         ):
@@ -213,14 +212,10 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
             label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
             steps.append(ScheduledStep(kind, number, label, finished[is_noisy], count, is_noisy, ends_epoch))
     if settings.learning_rate_schedule != "constant" or settings.warm_up:
-        noise_free_count = public_first_steps + settings.epochs * noise_free_steps
-        for kind, count in zip(
-            step_kinds, (pretraining_steps, noise_free_count, settings.epochs * noisy_steps), strict=True
-        ):
-            if kind is not None:
-                optimizer = kind.scheduled_optimizer
-                optimizer.steps, optimizer.schedule = count, settings.learning_rate_schedule
-                optimizer.warm_up = settings.warm_up
+        for kind in filter(None, step_kinds):
+            optimizer = kind.scheduled_optimizer
+            optimizer.steps = sum(step.kind is kind for step in steps)
+            optimizer.schedule, optimizer.warm_up = settings.learning_rate_schedule, settings.warm_up
     return steps
 
 

@@ -160,13 +160,12 @@ class PrivateLoop:
         self._guard.attach(network, optimizers)
         guarded_optimizers = self._guard.optimizers
         loop_record = {
+            **describe_network(network),
+            "frozen": self._guard.frozen_sha256,
             "optimizers": [get_qualified_class_name(optimizer) for optimizer in guarded_optimizers],
             "public_steps": self._public_steps,
         }
-        head = {
-            **self._head,
-            "own_loop": {**describe_network(network), "frozen": self._guard.frozen_sha256, **loop_record},
-        }
+        head = {**self._head, "own_loop": loop_record}
         path = run.get_initial_weights_path(name)
         if not log.records:
             for leftover in (path, run.get_checkpoint_path(name)):
