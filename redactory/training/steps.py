@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from redactory.training.clipping import check_batch_independence, compute_clippe
 from redactory.training.data import IntArray, TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
-from redactory.training.mechanisms.step_size import compute_step_size
 from redactory.training.models.network import Network
 
 _CHECK_INTERVAL = 1000
@@ -26,7 +25,11 @@ _CHECK_INTERVAL = 1000
 
 @dataclass
 class ScheduledOptimizer:
-    """An optimizer, possibly shared, with one step kind's rate; ``steps`` enables :func:`compute_step_size`."""
+    """An optimizer, possibly shared, with one step kind's learning rate, which changes if ``steps`` is their number.
+
+    It then rises from zero over the share ``warm_up`` of the steps, and falls to zero as ``schedule`` says ("linear",
+    "cosine"; "constant" keeps it).
+    """
 
     optimizer: Optimizer
     learning_rate: float
@@ -38,7 +41,12 @@ class ScheduledOptimizer:
         """Return the learning rate of step ``number``."""
         if self.steps is None:
             return self.learning_rate
-        return self.learning_rate * compute_step_size(number, self.steps, self.schedule, self.warm_up)
+        warm_up_steps = self.warm_up * self.steps
+        if number < warm_up_steps:
+            return self.learning_rate * ((number + 1) / (warm_up_steps + 1))
+        progress = (number - warm_up_steps) / (self.steps - warm_up_steps)
+        cosine = 0.5 + 0.5 * math.cos(math.pi * progress)
+        return self.learning_rate * {"constant": 1.0, "linear": 1.0 - progress, "cosine": cosine}[self.schedule]
 
     def step(self, number: int) -> None:
         """Update the parameters by their gradients, in step ``number`` of this kind."""
@@ -115,9 +123,8 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
-    ``dropped_mask``, if given, marks examples with a zero gradient wherever they are sampled. The result of
-    ``clipped_sum`` has the same bits wherever its micro-batches are computed. In the first step and every 1,000th after
-    it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
+    ``dropped_mask``, if given, marks examples with a zero gradient wherever they are sampled. In the first step and
+    every 1,000th after it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
 
     ``public_examples``, if given, are sampled at the same rate, with coins of their own that need not be secret. Each
     adds its clipped gradient without noise. So public and private examples count alike, whatever their numbers.
@@ -135,7 +142,6 @@ class NoisySteps:
     stream: RandomStream
     ledger: Admission
     dropped_mask: NDArray[np.bool_] | None = None
-    clipped_sum: Callable[..., Tensor] = compute_clipped_sum
     public_examples: TokenizedExamples | None = None
     _last_check: int = field(default=-1, init=False)
 
@@ -155,10 +161,9 @@ class NoisySteps:
             self.network, self.examples, rows, self.max_physical_batch_tokens
         ):
             self._last_check = check_number
-        total = self.clipped_sum(
-            self.network, self.examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
-        )
-        gradient = self.compute_noisy_gradient(number, total)
+        total = self.sum_clipped_gradients(self.examples, rows)
+        self.ledger.authorize_noisy_step(number, total)
+        gradient = self.mechanism.compute_noisy_mean(total, self.stream, number)
         if self.public_examples is not None:
             gradient += self.compute_public_sum(number) / self.mechanism.normaliser
         apply_gradient(self.network, self.scheduled_optimizer, gradient, number)
@@ -168,14 +173,13 @@ class NoisySteps:
         assert self.public_examples is not None
         coins = self.stream.uniform("public coins", number, len(self.public_examples))
         rows = np.flatnonzero(coins < self.mechanism.sampling_rate)
-        return self.clipped_sum(
-            self.network, self.public_examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
-        )
+        return self.sum_clipped_gradients(self.public_examples, rows)
 
-    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """Return the admitted sum with its noise, divided by the constant."""
-        self.ledger.authorize_noisy_step(number, total)
-        return self.mechanism.compute_noisy_mean(total, self.stream, number)
+    def sum_clipped_gradients(self, examples: TokenizedExamples, rows: IntArray) -> Tensor:
+        """Sum the clipped gradients of the examples ``rows``."""
+        return compute_clipped_sum(
+            self.network, examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
+        )
 
 
 def list_trainable_parameters(network: nn.Module) -> list[nn.Parameter]:
@@ -226,11 +230,6 @@ class WeightAverage:
     network: nn.Module
     first_step: int
     mean: Tensor | None = None
-
-    @classmethod
-    def from_share(cls, network: nn.Module, share: float, steps: int) -> Self | None:
-        """Average the last ``share`` of ``steps``; None if it is 0."""
-        return cls(network, steps - round(share * steps) + 1) if share else None
 
     def add_weights(self, step: int) -> None:
         """Include the weights after step ``step`` in the mean."""

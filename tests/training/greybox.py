@@ -126,7 +126,9 @@ class GreyBoxTrial:
             stream=stream,
             ledger=recorder,
             dropped_mask=encoded.excluded_mask,
-            clipped_sum=self.sum_clipped,
+        )
+        phase.sum_clipped_gradients = lambda examples, rows: self.sum_clipped(  # type: ignore[method-assign]
+            network, examples, rows, phase.mechanism.clip_norm, phase.max_physical_batch_tokens
         )
         phase.sample_step_rows = lambda step: self.sample_step_rows(phase.mechanism, stream, step, len(phase.examples))  # type: ignore[method-assign]
         return phase

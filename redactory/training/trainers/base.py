@@ -146,22 +146,18 @@ class Trainer:
         """Return the part of the hypergraph to train on: all of it, unless contributions are bounded."""
         return incidence
 
-    def uses_micro_batches(self, settings: TrainSettings) -> bool:
-        """Whether its steps are split into micro-batches, which several processes can share."""
-        return self.noised_folder is not None and not self.samples_users
-
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
         """Make the steps without noise, or None."""
         if not self.noise_free_folders:
             return None
-        if self.has_units:
-            examples = context.encode_originals()
-            return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
-        return context.make_noise_free_steps(
-            scheduled_optimizer, context.tokenize_folders(*self.list_data_folders(context.run))
+        examples = (
+            context.encode_originals()
+            if self.has_units
+            else context.encode_data_folders(*self.list_data_folders(context.run))
         )
+        return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
 
     def make_noisy_steps(
         self,
@@ -175,6 +171,6 @@ class Trainer:
         examples = (
             context.encode_originals()
             if self.has_units
-            else context.encode_data_folder(getattr(context.run, self.noised_folder))
+            else context.encode_data_folders(getattr(context.run, self.noised_folder))
         )
         return context.make_noisy_steps(scheduled_optimizer, examples, mechanism, ledger)

@@ -136,7 +136,6 @@ class UserLevel(Trainer):
             ),
             stream=context.stream,
             ledger=ledger,
-            update_map=context.update_map,
         )
 
 
