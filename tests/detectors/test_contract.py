@@ -133,7 +133,7 @@ def test_every_character_is_read_or_the_text_has_failed(engines: dict[str, Any],
 
 
 def chatty_stanza(engine: StanzaEngine) -> None:
-    trainer = engine._tagger._processor.trainers[0]
+    trainer = engine._processor.trainers[0]
     predict = trainer.predict
 
     def chatty(batch: Any) -> Any:
@@ -146,7 +146,7 @@ def chatty_stanza(engine: StanzaEngine) -> None:
 
 
 def chatty_transformer(engine: TransformersEngine) -> None:
-    model, tokenizer = engine._model._model, engine._model._tokenizer
+    model, tokenizer = engine._model, engine._tokenizer
     name = tokenizer("Robert", add_special_tokens=False)["input_ids"]
 
     def chatty(_: Any, args: Any, inputs: dict[str, Any]) -> None:
@@ -176,9 +176,9 @@ def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
 @pytest.mark.parametrize("name", ["stanza", "transformers"])
 def test_scores_that_are_not_finite_are_a_failure(load: Load, name: str, wrong: float) -> None:
     engine = load(name)
-    layer = engine._model._model.classifier if name == "transformers" else None
+    layer = engine._model.classifier if name == "transformers" else None
     with torch.no_grad():
-        (layer or engine._tagger._processor.trainers[0].model.tag_clfs[0]).bias[0] = wrong
+        (layer or engine._processor.trainers[0].model.tag_clfs[0]).bias[0] = wrong
     assert engine.read(["Anna is late", ""]) == [EngineOutput(failure=ENGINE_ERROR), EngineOutput()]
 
 
