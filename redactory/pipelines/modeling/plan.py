@@ -14,9 +14,14 @@ from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
+from redactory.pipelines.curation.loading import (
+    ConfigLike,
+    expand_dotted_keys,
+    load_config,
+    parse_settings,
+    validate_config,
+)
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.modeling.ldp import parse_ldp_settings
 from redactory.pipelines.modeling.train import (
     count_training_examples,
     load_latest_recall_measurement,
@@ -72,7 +77,7 @@ def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ConfigurationError(f"published.{shorten_name(min(unknown))}: unknown number")
     return ldp.plan_message_guarantee(
-        parse_ldp_settings(sections),
+        parse_settings(ldp.LdpSettings, sections),
         ldp.PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
     )
 

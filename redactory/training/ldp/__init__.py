@@ -2,7 +2,7 @@
 
 - ``settings``: the settings of users and server; public constants;
 - ``encoder``, ``pretraining``: how a sentence becomes a vector, and how the encoder is trained;
-- ``user``, ``message``, ``server``: the two parties and the messages between them;
+- ``user``, ``server``: the two parties and the messages between them;
 - ``accounting``, ``card``: sound epsilons of the messages, and the card that states them.
 
 Proofs: ``docs/guarantees.md``, "Local differential privacy".

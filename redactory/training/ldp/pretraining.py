@@ -21,6 +21,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExamples, encode_classes
 from redactory.training.ldp.encoder import PUBLIC, require_no_training_record, write_encoder
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
+from redactory.training.model import TextClassifier
 from redactory.training.models.folder_encoder import FolderEncoder, read_encoder_folder, read_pooling
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
@@ -29,6 +30,8 @@ from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, make_op
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
 _BATCH_SIZE = 256
+_MIN_WORD_COUNT = 2
+"""Rarer words are not in the vocabulary."""
 
 
 def pretrain_encoder(
@@ -73,7 +76,7 @@ def pretrain_encoder(
         "base": base,
         "settings": settings.model_dump(mode="json", exclude={"threads": True, "model": {"folder"}}),
     }
-    write_encoder(out, tokenizer, network, bound, record)
+    write_encoder(out, TextClassifier(tokenizer, network, bound), record)
     return {
         "encoder": out.name,
         "provenance": PUBLIC,
@@ -110,10 +113,9 @@ def _make_encoder_network(
         require_no_training_record(model_settings.folder)
         tokenizer, frozen = read_encoder_folder(model_settings.folder)
         base = {"declared": "public", "folder_sha256": folder_sha256(model_settings.folder)}
-        pooling = read_pooling(model_settings.folder) if model_settings.pooling == "folder" else model_settings.pooling
-        network = PooledClassifier(frozen, classes, pooling, settings.dimension)
+        network = PooledClassifier(frozen, classes, read_pooling(model_settings.folder), settings.dimension)
     else:
-        tokenizer = Tokenizer.from_texts(public.read_texts(), settings.vocabulary_size, settings.minimum_count)
+        tokenizer = Tokenizer.from_texts(public.read_texts(), settings.vocabulary_size, _MIN_WORD_COUNT)
         both = BiLstmEncoder(tokenizer.size, model_settings)
         network = PooledClassifier(both, classes, model_settings.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))
