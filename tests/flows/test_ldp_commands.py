@@ -246,7 +246,6 @@ def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sampling.kind": "secret_bernoulli", "sampling.steps": 3}, r"sampling\.secret_bernoulli\.rate"),
     ({"no_such_key": 1}, "no_such_key"),
-    ({"budget": {"path": "x", "epsilon": 1.0}}, "--budget"),
 ]
 
 

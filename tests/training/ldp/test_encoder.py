@@ -163,7 +163,7 @@ def test_what_was_changed_or_is_no_encoder_is_refused(made: Path, public: Public
             SentenceEncoder.load(folder, declared_public=True)
     with pytest.raises(RunStateError, match="already"):
         pretrain_encoder(public, small(), made)
-    with pytest.raises(InputError, match=r"text 1 .*surrogate") as refusal:
+    with pytest.raises(InputError, match=r"row 2 .*surrogate") as refusal:
         SentenceEncoder.load(made).represent(["fine", "secret\ud800"])
     assert "secret" not in str(refusal.value)
 
