@@ -193,8 +193,8 @@ REFUSED = [
 ]  # fmt: skip
 REFUSED_MESSAGES = [
     ({"noise_multiplier": -1.0}, "noise_multiplier"),
-    ({"published.true_share": 1.5}, "published share"),
-    ({"published.share": 1.5}, "unknown number"),
+    ({"published.true_share": 1.5}, r"published\.true_share"),
+    ({"published.share": 1.5}, r"published\.share"),
     ({"published.true_share": 0.5}, "rate of its queries"),
     ({"delta": 1.0}, "delta"),
     ({"plot": "plan.svg"}, "plot"),

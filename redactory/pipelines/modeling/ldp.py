@@ -119,7 +119,7 @@ def resolve_service_settings(
     settings = parse_settings(ldp.LdpSettings, raw_settings)
     sentence_encoder = load_encoder(encoder, settings, declared_public)
     # default to the encoder's classes, which do not apply to pairs
-    classes = settings.classes or (() if settings.pairs else sentence_encoder.classes)
+    classes = settings.classes or (() if settings.pairs else sentence_encoder.network.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
     complete = parse_settings(type(settings), {**dict(settings), "classes": classes})
@@ -178,7 +178,8 @@ def make_training_messages(
             raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
         groups.setdefault(example.user if budgets else DEFAULT_USER, []).append(row)
     if budgets is not None:
-        budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
+        for user, rows in groups.items():
+            budgets.open_budget(user).require_room("train", settings, len(rows))
 
     def generate_messages() -> Iterator[ldp.Message]:
         for number, (user, rows) in enumerate(groups.items()):
@@ -242,9 +243,8 @@ def ldp_evaluate(
         shares = [1.0 - run["error_rate"] for run in runs]
         spread = {"standard_deviation": pstdev(shares), "least": min(shares), "greatest": max(shares)}
         question = {
-            "sampling": query_settings.sampling.model_dump(exclude_none=True),
-            "messages": query_settings.sampling.steps,
             **ldp.compute_query_metrics(query_settings, sentence_encoder.spendings),
+            "messages": query_settings.sampling.steps,
             "accuracy": {"mean": fmean(shares), **spread},
         }
         questions.append(question)

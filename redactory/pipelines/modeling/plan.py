@@ -10,7 +10,7 @@ from typing import Any
 from redactory import training
 from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import ConfigurationError, shorten_name
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
@@ -72,14 +72,7 @@ def plan(
 def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
     sections = expand_dotted_keys(values)
     del sections["trainer"]
-    paper = sections.pop("published", {})
-    unknown = paper.keys() - {entry.name for entry in fields(ldp.PublishedInputs)}
-    if unknown:
-        raise ConfigurationError(f"published.{shorten_name(min(unknown))}: unknown number")
-    return ldp.plan_message_guarantee(
-        parse_settings(ldp.LdpSettings, sections),
-        ldp.PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
-    )
+    return ldp.plan_message_guarantee(parse_settings(ldp.LdpPlanSettings, sections))
 
 
 def _plan_training(

@@ -1,7 +1,7 @@
 """Local differential privacy: a sentence is encoded, clipped and noised before it leaves its user (LDP-NLP).
 
 - ``settings``: the settings of users and server; public constants;
-- ``encoder``, ``pretraining``: how a sentence becomes a vector, and how the encoder is trained;
+- ``encoder``: how a sentence becomes a vector, and how the encoder is trained;
 - ``user``, ``server``: the two parties and the messages between them;
 - ``accounting``, ``card``: sound epsilons of the messages, and the card that states them.
 

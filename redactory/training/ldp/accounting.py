@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
@@ -81,6 +82,11 @@ class HiddenSampling(Settings):
             raise ValueError("classes: at rate 1 every message reveals its class; lower the rate")
         return self
 
+    @property
+    def signal_share(self) -> float:
+        """The expected share of a sentence's vector in the mean of its messages, of its class if that is hidden."""
+        return self.rate if self.classes is None else self.rate / (self.rate + (1.0 - self.rate) / self.classes)
+
 
 Participation = Annotated[FixedSends | VisibleSampling | HiddenSampling, Field(discriminator="kind")]
 
@@ -132,9 +138,17 @@ def _combine_sends(noise: float, vectors: int, sampling: FixedSends | HiddenSamp
     return make_message_spending(noise, vectors, sampling)
 
 
-def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -> Composition:
+def _add_visible_coins(
+    sampling: VisibleSampling,
+    noise: float,
+    vectors: int,
+    encoder_composition: Composition,
+    make_pair: Callable[[float, float], DominatingPair],
+) -> Composition:
+    """Add the steps of visible coins: with probability p the pair of a message, otherwise nothing."""
+    pair = make_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
     branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
-    return ((tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps),)
+    return (*encoder_composition, (tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps))
 
 
 def compute_message_epsilon(
@@ -155,11 +169,10 @@ def compute_message_epsilon(
     if isinstance(participation, VisibleSampling):
         if any(spending.rows > 1 for spending in encoder_costs):
             raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
-        message = make_message_spending(noise, vectors, FixedSends())
-        pair = make_exchange_pair(1.0, message.mechanism.noise_multiplier)
         before = make_composition(encoder_costs, Relation.SUBSTITUTION)
-        parts = (*before, *_make_visible_composition(participation, pair))
-        epsilon: float | None = compose_epsilon(parts, choose_discretization((*encoder_costs, message), grid), delta)
+        parts = _add_visible_coins(participation, noise, vectors, before, make_exchange_pair)
+        grid = choose_discretization((*encoder_costs, make_message_spending(noise, vectors, FixedSends())), grid)
+        epsilon: float | None = compose_epsilon(parts, grid, delta)
     else:
         spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
         epsilon = compute_total_epsilon(spendings, delta, Relation.SUBSTITUTION, grid)
@@ -173,9 +186,8 @@ def bound_message_epsilon(
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
         return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
-    message_pair = verification.rederive_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
     before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
-    parts = (*before, *_make_visible_composition(participation, message_pair))
+    parts = _add_visible_coins(participation, noise, vectors, before, verification.rederive_exchange_pair)
     return verification.bound_composed_epsilon(parts, delta)
 
 
@@ -249,17 +261,6 @@ class StepSends(NamedTuple):
     slots: NDArray[np.int64]
     is_real: NDArray[np.bool_]
     drawn_classes: NDArray[np.int64] | None = None
-
-
-def compute_signal_share(participation: Participation) -> float:
-    """Return the expected share of a sentence's vector in the mean of its messages, as the server computes it.
-
-    With hidden classes the server averages the messages that carry the slot's class.
-    """
-    if not isinstance(participation, HiddenSampling):
-        return 1.0
-    rate, classes = participation.rate, participation.classes
-    return rate if classes is None else rate / (rate + (1.0 - rate) / classes)
 
 
 def draw_step_sends(

@@ -6,11 +6,13 @@ that of the service's card if the plan's ``conditions`` hold (``docs/guarantees.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PositiveFloat
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.settings import Settings
 from redactory.training.accounting import Spendings, make_event_tree, published_epsilons
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import describe_accountants
@@ -27,6 +29,7 @@ from redactory.training.ldp.accounting import (
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.settings import Rate
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
@@ -36,21 +39,13 @@ MAX_USUAL_DELTA = 1e-4
 _WORDS = WORDS["ldp"]
 
 
-@dataclass(frozen=True)
-class PublishedInputs:
-    """Inputs of the paper's epsilon beyond the settings.
+class PublishedInputs(Settings):
+    """Inputs of the paper's epsilon beyond the settings."""
 
-    ``epsilon`` is the target for which its Algorithm 2 or 3 chooses the noise. ``true_share`` q means that a share
-    1 − q of the queries is fictitious (equation 9).
-    """
-
-    epsilon: float | None = None
-    true_share: float | None = None
-
-    def __post_init__(self) -> None:
-        is_share = self.true_share is None or 0.0 < self.true_share <= 1.0
-        if not is_share or (self.epsilon is not None and self.epsilon <= 0.0):
-            raise ConfigurationError("a published share is in (0, 1], a published epsilon above 0")
+    epsilon: PositiveFloat | None = Field(
+        None, description="The target for which the paper's Algorithm 2 or 3 chooses the noise."
+    )
+    true_share: Rate | None = Field(None, description="q: a share 1 − q of the queries is fictitious (equation 9).")
 
     def resolve_rate_and_steps(self, sampling: Participation) -> tuple[float, int] | None:
         """Return the p of equation 8, or q·p_query of equation 9, and T; None without sampling."""
@@ -76,8 +71,17 @@ class PublishedInputs:
         return published_epsilons.compute_published_ldp_epsilon(noise, *sampling, delta, vectors)
 
 
+class LdpPlanSettings(LdpSettings):
+    """The settings of a service, and the paper's inputs, for a plan of its messages."""
+
+    published: PublishedInputs = Field(PublishedInputs(), description="Inputs of the paper's epsilon.")
+
+
+_NOTHING_PUBLISHED = PublishedInputs()
+
+
 def _compute_metrics(
-    settings: LdpSettings, noise: float, encoder_costs: Spendings, published: PublishedInputs = PublishedInputs()
+    settings: LdpSettings, noise: float, encoder_costs: Spendings, published: PublishedInputs = _NOTHING_PUBLISHED
 ) -> Metrics:
     metrics = Metrics()
     confirmed = confirm_message_epsilon(noise, settings.vectors, settings.sampling, settings.delta, encoder_costs)
@@ -94,6 +98,7 @@ def _describe_messages(
     way, moved = settings.sampling, compute_sensitivity(settings.vectors)
     classes = "hidden" if is_class_hidden(way) else "clear"
     unit = _WORDS["units"][classes][str(settings.vectors)]
+    query_settings = settings.make_query_settings(encoder_costs) if settings.query else None
     return {
         "trainer": "ldp",
         "unit": unit,
@@ -104,7 +109,7 @@ def _describe_messages(
         "sensitivity": moved * settings.clip_norm,
         "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
         "mu": moved / noise,
-        "query": _describe_query(settings, encoder_costs),
+        "query": compute_query_metrics(query_settings, encoder_costs) if query_settings else None,
         "delta": settings.delta,
         **metrics.values,
         "reasons": metrics.reasons,
@@ -165,19 +170,12 @@ def _list_unprotected_facts(settings: LdpSettings) -> list[str]:
     return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
 
 
-def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
-    if settings.query is None:
-        return None
-    query_settings = settings.make_query_settings(spendings)
-    described = _describe_participation(query_settings.sampling)
-    return {"sampling": described, **compute_query_metrics(query_settings, spendings)}
-
-
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
-    """Noise and epsilons of one query, all its messages together."""
+    """Sampling, noise and epsilons of one query, all its messages together."""
     noise = query_settings.resolve_noise()
     metrics = _compute_metrics(query_settings, noise, spendings)
-    return {"noise_multiplier": noise, **metrics.values, "reasons": metrics.reasons}
+    sampling = _describe_participation(query_settings.sampling)
+    return {"sampling": sampling, "noise_multiplier": noise, **metrics.values, "reasons": metrics.reasons}
 
 
 def _list_server_observations(sampling: Participation, pairs: bool) -> list[str]:
@@ -197,22 +195,22 @@ def _describe_participation(sampling: Participation) -> dict[str, Any]:
     return {**settings, "meaning": _WORDS["sampling"][sampling.kind].format(**settings)}
 
 
-def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInputs | None = None) -> dict[str, Any]:
+def plan_message_guarantee(settings: LdpPlanSettings) -> dict[str, Any]:
     """Return the metrics of the messages of ``settings`` as JSON, each null with a reason.
 
     ``GuaranteeError`` if no noise reaches the target or the two accountants disagree.
     """
-    published_inputs, way, texts = published_inputs or PublishedInputs(), settings.sampling, _WORDS["plan"]
-    if published_inputs.true_share is not None and isinstance(way, FixedSends):
+    published, way, texts = settings.published, settings.sampling, _WORDS["plan"]
+    if published.true_share is not None and isinstance(way, FixedSends):
         raise ConfigurationError("a true share needs the rate of its queries")
-    noise = settings.resolve_noise() if published_inputs.epsilon is None else published_inputs.compute_noise(settings)
-    metrics = _compute_metrics(settings, noise, (), published_inputs)
+    noise = settings.resolve_noise() if published.epsilon is None else published.compute_noise(settings)
+    metrics = _compute_metrics(settings, noise, (), published)
     sends = way.sends if isinstance(way, FixedSends) else None
     total_mu = compute_sensitivity(settings.vectors) / noise * sends**0.5 if sends else None
     metrics.set_value("mu_total", total_mu, None, texts["no_mu"])
     source = "found for the target" if settings.noise_multiplier is None else "as given"
-    if published_inputs.epsilon is not None:
-        source = f"as published for epsilon {format_upper(published_inputs.epsilon)}"
+    if published.epsilon is not None:
+        source = f"as published for epsilon {format_upper(published.epsilon)}"
     notes = [texts["large_delta"].format(delta=settings.delta)] if settings.delta > MAX_USUAL_DELTA else []
     if sends and sends > 1:
         notes.append(texts["several_sends"].format(sends=sends))
@@ -220,7 +218,7 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
         **_describe_messages(settings, noise, (), metrics),
         "noise_source": source,
         "second": metrics.bounds,
-        "as_published": _describe_published_formula(way, published_inputs),
+        "as_published": _describe_published_formula(way, published),
         "compared": _compare_participations(settings, noise),
         "conditions": [*texts["conditions"][is_class_hidden(way) :], texts["conditions_of"][way.kind]],
         "notes": notes,
@@ -247,16 +245,16 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
     ]
 
 
-def _describe_published_formula(sampling: Participation, published_inputs: PublishedInputs) -> dict[str, Any]:
-    sampled = published_inputs.resolve_rate_and_steps(sampling)
+def _describe_published_formula(sampling: Participation, published: PublishedInputs) -> dict[str, Any]:
+    sampled = published.resolve_rate_and_steps(sampling)
     formula = "section 4.1: √J·C/σ"
     if sampled is not None:
-        formula = "equation 8" if published_inputs.true_share is None else "equation 9"
+        formula = "equation 8" if published.true_share is None else "equation 9"
     is_wrong = {
         "sensitivity": True,
         "composition": sampled is not None,
         "sampling": sampled is not None and sampling.kind != "secret_bernoulli",
-        "fictitious": published_inputs.true_share is not None,
+        "fictitious": published.true_share is not None,
     }
     caveats = {key: words for key, words in published_epsilons.LDP_CAVEATS.items() if is_wrong[key]}
     return {

@@ -8,24 +8,29 @@ with the messages' (``docs/guarantees.md``, "Local differential privacy").
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from redactory.foundation.canonical import folder_sha256, json_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_folder, read_json, write_json
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import list_broken_files, seal_folder
 from redactory.training.accounting import Spendings
-from redactory.training.data import Batch, TokenizedExamples
+from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExamples, encode_classes
 from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
+from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.model import TextClassifier, is_classifier_config, load_classifier, load_model, save_model
 from redactory.training.models.folder_encoder import (
     CONFIG,
@@ -36,9 +41,11 @@ from redactory.training.models.folder_encoder import (
     read_pooling,
 )
 from redactory.training.models.hugging_face import HuggingFaceNetwork
-from redactory.training.models.network import LanguageNetwork
-from redactory.training.models.recurrent import PooledClassifier
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer
+from redactory.training.models.network import LanguageNetwork, Network
+from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
+from redactory.training.numerics import use_deterministic_numerics
+from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, make_optimizer
+from redactory.training.tokenizer import TextCodec, Tokenizer
 
 PUBLIC, DECLARED_PUBLIC, DPSGD = "public", "declared public", "dpsgd"
 PROVENANCE = "provenance.json"
@@ -124,11 +131,6 @@ class SentenceEncoder:
         return cls(tokenizer, network, min(bounds), provenance, spendings, dimension)
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes it was trained on; ``()`` if there are none."""
-        return self.network.classes
-
-    @property
     def token_embedding(self) -> Any:
         """The embedding table of the tokens."""
         layers: Any = self.network.encoder
@@ -137,9 +139,8 @@ class SentenceEncoder:
     def get_shape(self, kind: RepresentationKind) -> tuple[int, ...]:
         """Return the shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
         if kind == "token":
-            width = int(next(self.token_embedding.parameters()).shape[1])
-            return self.max_tokens, self._cap_representation_width(width)
-        return (self._cap_representation_width(self.network.width),)
+            return self.max_tokens, self._cap_width(int(next(self.token_embedding.parameters()).shape[1]))
+        return (self._cap_width(self.network.width),)
 
     @torch.no_grad()
     def represent(
@@ -174,12 +175,8 @@ class SentenceEncoder:
             if not name.startswith("head.") and ".pooler." not in name:
                 content.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
                 content.update(value.detach().cpu().contiguous().numpy().tobytes())
-        if isinstance(self.tokenizer, FolderTokenizer):
-            content.update(str(self.tokenizer.inner.backend_tokenizer.to_str()).encode())
-        else:
-            assert isinstance(self.tokenizer, Tokenizer)
-            content.update(json_sha256(self.tokenizer.to_json()).encode())
-        return json_sha256([content.hexdigest(), self.network.describe(), self.max_tokens, self.dimension])
+        parts = [content.hexdigest(), self.tokenizer.digest, self.network.describe(), self.max_tokens, self.dimension]
+        return json_sha256(parts)
 
     def _represent_batch(self, batch: Batch, kind: RepresentationKind) -> Tensor:
         batch = batch.to(next(self.network.parameters()).device)
@@ -189,7 +186,7 @@ class SentenceEncoder:
             # before any layer that mixes positions
             representation = (self.token_embedding(batch.inputs) * batch.real[..., None])[:, 1:]
         width = representation.shape[-1]
-        narrow = self._cap_representation_width(width)
+        narrow = self._cap_width(width)
         if narrow < width:
             # the public matrix N(0, 1/dimension) preserves lengths in expectation
             drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
@@ -209,7 +206,7 @@ class SentenceEncoder:
         real = torch.from_numpy(np.arange(self.max_tokens + 1)[None] < lengths[:, None])
         return Batch(torch.from_numpy(inputs), torch.zeros(BATCH_SIZE, 1, dtype=torch.int64), real)
 
-    def _cap_representation_width(self, width: int) -> int:
+    def _cap_width(self, width: int) -> int:
         return width if self.dimension is None else min(width, self.dimension)
 
 
@@ -272,9 +269,120 @@ def require_no_training_record(folder: Path) -> None:
             raise GuaranteeError(f"{folder.name} ({name}) states that it was trained on a corpus: {UPDATED_REASON}")
 
 
-def write_encoder(out: Path, model: TextClassifier, provenance: dict[str, Any]) -> None:
-    """Write and seal the encoder of stage 1 with its ``provenance``."""
+# Stage 1 of LDP-NLP: an encoder is trained on public labelled text, before any user takes part.
+
+
+_MIN_WORD_COUNT = 2
+"""Rarer words are not in the vocabulary."""
+
+
+def pretrain_encoder(
+    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = ignore_progress
+) -> dict[str, Any]:
+    """Train an encoder on ``public`` without noise, seal it in ``out`` and return the JSON summary.
+
+    The same text and settings give the same weights. ``InputError`` if the text lacks rows of at least two classes,
+    ``ConfigurationError`` or ``GuaranteeError`` if ``model.folder`` is unsuitable.
+    """
+    sha256 = public.sha256
+    labels = [label for _, label in public.read_rows()]
+    classes = settings.classes or tuple(sorted({label for label in labels if label}))
+    class_ids = encode_classes(labels, classes)
+    rows = np.flatnonzero(class_ids != NO_CLASS).astype(np.int64)
+    if len(np.unique(class_ids[rows])) < 2:
+        raise InputError(
+            f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label_column!r}"
+        )
+    with use_deterministic_numerics(settings.threads):
+        tokenizer, network, base = _make_encoder_network(public, settings, classes)
+        bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
+        examples = replace(TokenizedExamples.from_texts(public.read_texts(), tokenizer, bound), labels=class_ids)
+        noisy_network = _NoisyNetwork(network, settings)
+        steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
+        descent = ScheduledOptimizer(make_optimizer(noisy_network, "adam"), settings.learning_rate, steps)
+        stream = RandomStream.from_seed(settings.seed)
+        phase = NoiseFreeSteps(noisy_network, descent, examples, rows, settings.batch_size, stream, purpose="stage 1")
+        for number in range(steps):
+            phase.step(number)
+            progress("learning the encoder", number + 1, steps, "steps")
+        classifier, texts = TextClassifier(tokenizer, network, bound), list(public.read_texts())
+        predicted = classifier.compute_class_log_probs([texts[row] for row in rows]).argmax(1)
+    if public.sha256 != sha256:
+        raise RunStateError(f"{public.path.name} changed while it was read: start again")
+    record = {
+        "kind": PUBLIC,
+        "text_sha256": sha256,
+        "rows": len(rows),
+        "base": base,
+        "settings": settings.model_dump(mode="json", exclude={"threads": True, "model": {"folder"}}),
+    }
     make_folder(out)
-    files = save_model(ModelFolder(out), model)
-    write_json(out / PROVENANCE, provenance)
+    files = save_model(ModelFolder(out), classifier)
+    write_json(out / PROVENANCE, record)
     seal_folder(SealedFolder(out), {}, [*files, out / PROVENANCE])
+    return {
+        "encoder": out.name,
+        "provenance": PUBLIC,
+        "rows": len(rows),
+        "classes": list(classes),
+        "dimension": settings.dimension,
+        "max_tokens": bound,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "accuracy_on_public_text": float((predicted == class_ids[rows]).mean()),
+    }
+
+
+def _make_encoder_network(
+    public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
+) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
+    model_settings = settings.model
+    tokenizer: TextCodec
+    base: dict[str, Any] | None = None
+    if isinstance(model_settings, FrozenFolderSettings):
+        require_no_training_record(model_settings.folder)
+        tokenizer, frozen = read_encoder_folder(model_settings.folder)
+        base = {"declared": "public", "folder_sha256": folder_sha256(model_settings.folder)}
+        network = PooledClassifier(frozen, classes, read_pooling(model_settings.folder), settings.dimension)
+    else:
+        tokenizer = Tokenizer.from_texts(public.read_texts(), settings.vocabulary_size, _MIN_WORD_COUNT)
+        both = BiLstmEncoder(tokenizer.size, model_settings)
+        network = PooledClassifier(both, classes, model_settings.pooling, settings.dimension)
+    network.initialise(RandomStream.from_seed(settings.seed))
+    return tokenizer, network, base
+
+
+class _NoisyNetwork(Network):
+    """The network as the server will see it: classes of the latent vector, clipped and maybe noised.
+
+    Formal guarantees: none; it reads only public text. Parameters of a frozen folder do not change, so the pooled
+    states of its rows are computed once.
+    """
+
+    def __init__(self, network: PooledClassifier, settings: EncoderSettings) -> None:
+        super().__init__()
+        self.network, self._settings = network, settings
+        self._cached_pools: dict[int, Tensor] = {}
+
+    def initialise(self, stream: RandomStream) -> None:
+        self.network.initialise(stream)
+
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        self._draw_noise = partial(stream.normal, f"{purpose}, noise", step)
+        self.network.begin_step(stream, purpose, step)
+
+    def example_losses(self, batch: Batch) -> Tensor:
+        latent = self.network.bottleneck(self._pool_states(batch))
+        norms = latent.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        clipped = latent * (self._settings.clip_norm / norms).clamp(max=1.0)
+        if deviation := self._settings.noise_multiplier * self._settings.clip_norm:
+            noise = torch.from_numpy(self._draw_noise(clipped.numel())).view_as(clipped)
+            clipped = clipped + deviation * noise.to(clipped)
+        return F.cross_entropy(self.network.head(clipped), batch.targets[:, 0], reduction="none")
+
+    def _pool_states(self, batch: Batch) -> Tensor:
+        if not isinstance(self.network.encoder, FolderEncoder) or batch.rows is None:
+            return self.network.pool_encoder_states(batch)
+        rows = batch.rows.tolist()
+        if not self._cached_pools.keys() >= set(rows):
+            self._cached_pools.update(zip(rows, self.network.pool_encoder_states(batch), strict=True))
+        return torch.stack([self._cached_pools[row] for row in rows])

@@ -5,6 +5,7 @@ For each slot it keeps the sum of its messages. All of this is post-processing.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import commit_file, read_json, write_json
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.training.ldp.accounting import HiddenSampling, compute_signal_share
-from redactory.training.ldp.settings import HeadSettings, LdpSettings
+from redactory.training.ldp.accounting import HiddenSampling
+from redactory.training.ldp.settings import LdpSettings
 
 FORMAT = "redactory-ldp-service/3"
 _SERVICE, _HEAD = "service.json", "head.safetensors"
+_WEIGHT_DECAY, _HELD_OUT_FRACTION, _MIN_HELD_OUT = 1e-2, 10, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,22 +85,47 @@ class LdpServer:
     def train(self, progress: Progress = ignore_progress) -> dict[str, Any]:
         """Train the network from scratch on all received messages.
 
-        Returns ``messages``, ``slots`` and the ``epochs``, ``best_epoch`` and ``loss`` of :func:`train_server_network`.
-        The same set of messages gives the same draws. ``RunStateError`` if there are no messages.
+        Returns ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss`` (nats). A tenth of the slots is held
+        out if that is at least five; the epoch with the lowest loss on them is kept, and ``loss`` is theirs, otherwise
+        that of the training slots. The same set of messages gives the same draws. ``RunStateError`` if there are none.
         """
-        seed = self.settings.seed or 0
+        settings, seed = self.settings.head, self.settings.seed or 0
         if not self._slots:
             raise RunStateError("no training message has arrived yet: send some first")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = self._make_network()
-        means, labels = compute_slot_means(self._slots)
+        means, slot_labels = compute_slot_means(self._slots)
+        rows, labels = torch.from_numpy(means), torch.tensor(slot_labels)
         generator = torch.Generator().manual_seed(seed)
-        rows, classes = torch.from_numpy(means), torch.tensor(labels)
-        summary = train_server_network(network, rows, classes, self.settings.head, generator, progress)
-        self._head = network
+        order = torch.randperm(len(rows), generator=generator)
+        held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
+        judged, training_rows = (order[:held] if held else order), order[held:]
+        network.fit_normalisation(rows[training_rows], labels[training_rows])
+        optimizer = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
+        best, best_state = {"loss": math.inf, "best_epoch": 0}, copy.deepcopy(network.state_dict())
+        for epoch in range(1, settings.epochs + 1):
+            network.train()
+            order = training_rows[torch.randperm(len(training_rows), generator=generator)]
+            for batch in torch.split(order, settings.batch_size):
+                optimizer.zero_grad()
+                F.cross_entropy(network(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            network.eval()
+            with torch.no_grad():
+                parts = [
+                    F.cross_entropy(network(rows[batch]), labels[batch], reduction="sum")
+                    for batch in torch.split(judged, settings.batch_size)
+                ]
+            loss = float(torch.stack(parts).sum()) / len(judged)
+            # without held-out slots, keep the last finite epoch
+            if loss < best["loss"] or (not held and math.isfinite(loss)):
+                best, best_state = {"loss": loss, "best_epoch": epoch}, copy.deepcopy(network.state_dict())
+            progress("training the server's network", epoch, settings.epochs, "epochs")
+        network.load_state_dict(best_state)
+        self._head = network.eval()
         count = sum(count for sums in self._slots.values() for _, count in sums.values())
-        return {"messages": count, "slots": len(self._slots), **summary}
+        return {"messages": count, "slots": len(self._slots), "epochs": settings.epochs, **best}
 
     @torch.no_grad()
     def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -120,7 +147,9 @@ class LdpServer:
             slots: dict[str, _SlotSums] = {}
             _add_messages(slots, messages)
             keys, means = [{"slot": slot} for slot in slots], compute_slot_means(slots)[0]
-        logits = self._head(torch.from_numpy(means) * compute_signal_share(self.settings.sampling))
+        # training means of hidden sends are weaker than a query
+        signal_share = getattr(self.settings.sampling, "signal_share", 1.0)
+        logits = self._head(torch.from_numpy(means) * signal_share)
         if isinstance(way, HiddenSampling):
             # so that the product over the expected number of true messages contains the classes' shares once
             logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.log_class_shares
@@ -186,11 +215,7 @@ def compute_slot_means(slots: Mapping[str, _SlotSums]) -> tuple[NDArray[np.float
     return np.stack(rows), labels
 
 
-# The server's networks, from noisy representations to classes, and how they are trained.
-
-
-_WEIGHT_DECAY = 1e-2
-_HELD_OUT_FRACTION, _MIN_HELD_OUT = 10, 5
+# The server's networks, from noisy representations to classes.
 
 
 class ServerNetwork(nn.Module):
@@ -234,47 +259,3 @@ class ServerNetwork(nn.Module):
         has_tokens = self._kind == "tokens"
         logits: Tensor = self.output_layer(self.lstm(rows)[0].mean(1)) if has_tokens else self.layers(rows)
         return logits
-
-
-def train_server_network(
-    network: ServerNetwork,
-    rows: Tensor,
-    labels: Tensor,
-    settings: HeadSettings,
-    generator: torch.Generator,
-    progress: Progress,
-) -> dict[str, Any]:
-    r"""Train ``network`` on ``rows`` [n, \*shape] and ``labels`` [n]; return ``epochs``, ``best_epoch`` and ``loss``.
-
-    A tenth of the slots is held out if that is at least five, and the epoch with the lowest loss on them is kept.
-    ``loss`` in nats is on those slots, or on the training slots if none are held out.
-    """
-    order = torch.randperm(len(rows), generator=generator)
-    held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
-    judged, training_rows = (order[:held] if held else order), order[held:]
-    network.fit_normalisation(rows[training_rows], labels[training_rows])
-    optimizer = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
-    best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
-    best_state = {name: value.clone() for name, value in network.state_dict().items()}
-    for epoch in range(1, settings.epochs + 1):
-        network.train()
-        order = training_rows[torch.randperm(len(training_rows), generator=generator)]
-        for batch in torch.split(order, settings.batch_size):
-            optimizer.zero_grad()
-            F.cross_entropy(network(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        network.eval()
-        with torch.no_grad():
-            parts = [
-                F.cross_entropy(network(rows[batch]), labels[batch], reduction="sum")
-                for batch in torch.split(judged, settings.batch_size)
-            ]
-        loss = float(torch.stack(parts).sum()) / len(judged)
-        # without held-out slots, keep the last finite epoch
-        if loss < best["loss"] or (not held and math.isfinite(loss)):
-            best = {"loss": loss, "best_epoch": epoch}
-            best_state = {name: value.clone() for name, value in network.state_dict().items()}
-        progress("training the server's network", epoch, settings.epochs, "epochs")
-    network.load_state_dict(best_state)
-    network.eval()
-    return {"epochs": settings.epochs, **best}

@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,8 +62,6 @@ class DPLayer(nn.Module):
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
             raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
-        self.non_finite_count = 0
-        """Examples so far that were not finite and became zero: a private fact, only for the user."""
         self._stream = stream if stream is not None and stream.seeded else None
         self._step = 0
 
@@ -77,7 +75,6 @@ class DPLayer(nn.Module):
         """Return x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero if it is not finite."""
         flat = _flatten_examples(x)
         finite = flat.isfinite().all(1, keepdim=True)
-        self.non_finite_count += int((~finite).sum())
         flat = torch.where(finite, flat, 0.0)
         # divide by the largest entry, so that no square overflows or underflows
         peak = flat.abs().amax(1, keepdim=True)
@@ -298,11 +295,6 @@ class BudgetFolder:
     def open_budget(self, user: str) -> UserBudget:
         """Open the budget of ``user``; text without an id belongs to the user ``""``."""
         return UserBudget(BudgetSettings(path=self.get_path(user), epsilon=self._epsilon, delta=self._delta))
-
-    def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
-        """Raise ``BudgetExceeded`` if the training messages of any user's ``sentences`` exceed their limit."""
-        for user, count in sentences.items():
-            self.open_budget(user).require_room("train", settings, count)
 
     def get_path(self, user: str) -> Path:
         """Return the file of ``user``, which may not exist."""

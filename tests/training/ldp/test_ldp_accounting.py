@@ -280,10 +280,10 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
 
 
 def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(*told: object, **more: object) -> EpsilonBounds:
-        return EpsilonBounds(2.09, 2.1)
+    def higher(*told: object, **more: object) -> EpsilonBounds:
+        return EpsilonBounds(4.5, 4.6)
 
-    monkeypatch.setattr(second, "bound_message_epsilon", half)
+    monkeypatch.setattr(second, "bound_message_epsilon", higher)
     with pytest.raises(GuaranteeError, match="disagree"):
         second.confirm_message_epsilon(2.0, 1, FixedSends(), 1e-5)
 

@@ -64,7 +64,6 @@ def _booking(**changes: Any) -> tuple[LdpClient, Books]:
 def test_clipping_is_that_of_the_paper_whatever_comes(rows: list[list[float]], clip: float) -> None:
     layer = DPLayer(clip, 1.0)
     found = layer.clip(torch.tensor(rows, dtype=torch.float64)).numpy()
-    assert layer.non_finite_count == sum(not np.isfinite(row).all() for row in rows)
     for row, own in zip(rows, found, strict=True):
         length = math.hypot(*row)
         assert math.hypot(*own) <= clip * (1 + 1e-12)

@@ -99,7 +99,7 @@ def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
         again.open_budget(apart).reserve_messages("query", AT_TWO, 1)
     again.open_budget("bob").reserve_messages("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded):
-        again.require_room(AT_TWO, {"new": 1, "bob": 1})
+        again.open_budget("bob").require_room("train", AT_TWO, 1)
     names = {path.name for path in folder.glob("*.jsonl")}
     assert len(names) == 2
     assert not list(folder.glob("*.new"))
