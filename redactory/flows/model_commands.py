@@ -216,12 +216,8 @@ def _describe_size(r: Result, size: str) -> str:
 
 
 def _describe_message_plan(r: Result) -> Page:
-    if r["sampling"]["kind"] == "fixed":
-        sent = "sent once" if r["sampling"]["sends"] == 1 else fill("sent {sends} times", r["sampling"])
-    else:
-        sent = fill("{steps:n step}, sent with probability {rate} in each ({kind})", r["sampling"])
-    noise = "ldp: {unit}, {sent}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}"
-    yield fill(noise, r, sent=sent)
+    yield fill("ldp: {unit}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}", r)
+    yield fill("Sent: {sampling[meaning]}.", r)
     rows = _list_epsilons(r, {"epsilon_sound": "any other in its place"})
     yield table("What it would guarantee", ("metric", "", "against"), rows)
     yield r["relation_meaning"]

@@ -131,6 +131,9 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     require_reasons(metrics.values, metrics.reasons)
     seeded = settings.seed is not None
     spent = make_message_spending(noise, settings.vectors, way)
+    vectors = "two noisy vectors" if settings.pairs else "a noisy vector, or one of each token place,"
+    is_hidden, hides_queries = is_class_hidden(way), isinstance(settings.query_participation, HiddenSampling)
+    *not_covered, last = _WORDS["not_covered"][is_hidden:]
     main = "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind
     return {
         "format": FORMAT,
@@ -139,7 +142,12 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         "holds_reason": _WORDS["seeded"] if seeded else None,
         "seeded": seeded,
         **_describe_messages(settings, noise, spendings, metrics),
-        "server_sees": _list_server_observations(way, settings.pairs),
+        "server_sees": [
+            f"{vectors} in each message, of a length that is the same for all",
+            _WORDS["seen"]["drawn_class" if is_hidden else "class"],
+            "a random number for each sentence (its slot), the same in all its messages",
+            _WORDS["seen"][way.kind],
+        ],
         "clip_norm": settings.clip_norm,
         "noise": "lattice",
         "messages": {
@@ -154,7 +162,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         },
         "encoder": {**encoder.provenance, "digest": encoder.digest},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _list_unprotected_facts(settings),
+        "not_covered": [*not_covered, _WORDS["hidden_answer"] if hides_queries else last],
         "notes": _WORDS["notes"],
     }
 
@@ -164,29 +172,12 @@ def is_class_hidden(sampling: Participation) -> bool:
     return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
-def _list_unprotected_facts(settings: LdpSettings) -> list[str]:
-    texts = _WORDS["not_covered"][is_class_hidden(settings.sampling) :]
-    is_hidden = isinstance(settings.query_participation, HiddenSampling)
-    return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
-
-
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
     """Sampling, noise and epsilons of one query, all its messages together."""
     noise = query_settings.resolve_noise()
     metrics = _compute_metrics(query_settings, noise, spendings)
     sampling = _describe_participation(query_settings.sampling)
     return {"sampling": sampling, "noise_multiplier": noise, **metrics.values, "reasons": metrics.reasons}
-
-
-def _list_server_observations(sampling: Participation, pairs: bool) -> list[str]:
-    """List everything that reaches the server, noisy vectors first."""
-    vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
-    return [
-        f"{vectors} in each message, of a length that is the same for all",
-        _WORDS["seen"]["drawn_class" if is_class_hidden(sampling) else "class"],
-        "a random number for each sentence (its slot), the same in all its messages",
-        _WORDS["seen"][sampling.kind],
-    ]
 
 
 def _describe_participation(sampling: Participation) -> dict[str, Any]:

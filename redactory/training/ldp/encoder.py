@@ -162,7 +162,7 @@ class SentenceEncoder:
         representations = torch.zeros(len(flat), *shape)
         for start in range(0, len(flat), BATCH_SIZE):
             rows = range(start, min(start + BATCH_SIZE, len(flat)))
-            encoded = self._represent_batch(self._make_batch(examples, rows), kind)
+            encoded = self._represent_batch(examples, rows, kind)
             representations[start : start + BATCH_SIZE] = encoded[: len(rows)]
         return representations if len(flat) == len(texts) else representations.view(len(texts), -1, *shape)
 
@@ -178,7 +178,16 @@ class SentenceEncoder:
         parts = [content.hexdigest(), self.tokenizer.digest, self.network.describe(), self.max_tokens, self.dimension]
         return json_sha256(parts)
 
-    def _represent_batch(self, batch: Batch, kind: RepresentationKind) -> Tensor:
+    def _represent_batch(self, examples: TokenizedExamples, rows: Sequence[int], kind: RepresentationKind) -> Tensor:
+        """Represent ``rows`` with the begin token before each, always [BATCH_SIZE, L + 1]; the rest are empty texts."""
+        inputs = np.full((BATCH_SIZE, self.max_tokens + 1), self.tokenizer.pad_id, np.int64)
+        inputs[:, 0], lengths = self.tokenizer.begin_id, np.ones(BATCH_SIZE, np.int64)
+        for index, row in enumerate(rows):
+            token_ids = examples.get_targets(row)
+            inputs[index, 1 : len(token_ids) + 1] = token_ids
+            lengths[index] = len(token_ids) + 1
+        real = torch.from_numpy(np.arange(self.max_tokens + 1)[None] < lengths[:, None])
+        batch = Batch(torch.from_numpy(inputs), torch.zeros(BATCH_SIZE, 1, dtype=torch.int64), real)
         batch = batch.to(next(self.network.parameters()).device)
         if kind == "latent":
             representation = self.network.compute_representation(batch)
@@ -190,21 +199,9 @@ class SentenceEncoder:
         if narrow < width:
             # the public matrix N(0, 1/dimension) preserves lengths in expectation
             drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
-            representation = representation @ torch.from_numpy(
-                drawn.reshape(width, narrow) / np.sqrt(narrow)
-            ).float().to(representation)
+            matrix = torch.from_numpy(drawn.reshape(width, narrow) / np.sqrt(narrow)).float()
+            representation = representation @ matrix.to(representation)
         return representation.float().cpu()
-
-    def _make_batch(self, examples: TokenizedExamples, rows: Sequence[int]) -> Batch:
-        """Return ``rows`` with the begin token before each, always [BATCH_SIZE, L + 1]; the rest are empty texts."""
-        inputs = np.full((BATCH_SIZE, self.max_tokens + 1), self.tokenizer.pad_id, np.int64)
-        inputs[:, 0], lengths = self.tokenizer.begin_id, np.ones(BATCH_SIZE, np.int64)
-        for index, row in enumerate(rows):
-            token_ids = examples.get_targets(row)
-            inputs[index, 1 : len(token_ids) + 1] = token_ids
-            lengths[index] = len(token_ids) + 1
-        real = torch.from_numpy(np.arange(self.max_tokens + 1)[None] < lengths[:, None])
-        return Batch(torch.from_numpy(inputs), torch.zeros(BATCH_SIZE, 1, dtype=torch.int64), real)
 
     def _cap_width(self, width: int) -> int:
         return width if self.dimension is None else min(width, self.dimension)
@@ -216,8 +213,8 @@ def _pool_network(network: Any) -> PooledClassifier:
         return network
     if not isinstance(network, LanguageNetwork | HuggingFaceNetwork):
         raise InputError("this kind of model cannot represent text; train one of kind bilstm, or use a folder")
-    is_library_model = isinstance(network, HuggingFaceNetwork)
-    layers: Any = FolderEncoder(network.model.base_model) if is_library_model else network
+    library_model: Any = network.model if isinstance(network, HuggingFaceNetwork) else None
+    layers: Any = network if library_model is None else FolderEncoder(library_model.base_model)
     return PooledClassifier(layers, getattr(network, "classes", ()), "mean")
 
 
@@ -284,19 +281,19 @@ def pretrain_encoder(
     The same text and settings give the same weights. ``InputError`` if the text lacks rows of at least two classes,
     ``ConfigurationError`` or ``GuaranteeError`` if ``model.folder`` is unsuitable.
     """
-    sha256 = public.sha256
-    labels = [label for _, label in public.read_rows()]
-    classes = settings.classes or tuple(sorted({label for label in labels if label}))
+    sha256, labelled_texts = public.sha256, list(public.read_rows())
+    texts, labels = [text for text, _ in labelled_texts], [label for _, label in labelled_texts]
+    classes = tuple(sorted({label for label in labels if label}))
     class_ids = encode_classes(labels, classes)
     rows = np.flatnonzero(class_ids != NO_CLASS).astype(np.int64)
-    if len(np.unique(class_ids[rows])) < 2:
+    if len(classes) < 2:
         raise InputError(
             f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label_column!r}"
         )
     with use_deterministic_numerics(settings.threads):
-        tokenizer, network, base = _make_encoder_network(public, settings, classes)
+        tokenizer, network, base = _make_encoder_network(texts, settings, classes)
         bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
-        examples = replace(TokenizedExamples.from_texts(public.read_texts(), tokenizer, bound), labels=class_ids)
+        examples = replace(TokenizedExamples.from_texts(texts, tokenizer, bound), labels=class_ids)
         noisy_network = _NoisyNetwork(network, settings)
         steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
         descent = ScheduledOptimizer(make_optimizer(noisy_network, "adam"), settings.learning_rate, steps)
@@ -305,7 +302,7 @@ def pretrain_encoder(
         for number in range(steps):
             phase.step(number)
             progress("learning the encoder", number + 1, steps, "steps")
-        classifier, texts = TextClassifier(tokenizer, network, bound), list(public.read_texts())
+        classifier = TextClassifier(tokenizer, network, bound)
         predicted = classifier.compute_class_log_probs([texts[row] for row in rows]).argmax(1)
     if public.sha256 != sha256:
         raise RunStateError(f"{public.path.name} changed while it was read: start again")
@@ -333,7 +330,7 @@ def pretrain_encoder(
 
 
 def _make_encoder_network(
-    public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
+    texts: Sequence[str], settings: EncoderSettings, classes: tuple[str, ...]
 ) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
     model_settings = settings.model
     tokenizer: TextCodec
@@ -344,7 +341,7 @@ def _make_encoder_network(
         base = {"declared": "public", "folder_sha256": folder_sha256(model_settings.folder)}
         network = PooledClassifier(frozen, classes, read_pooling(model_settings.folder), settings.dimension)
     else:
-        tokenizer = Tokenizer.from_texts(public.read_texts(), settings.vocabulary_size, _MIN_WORD_COUNT)
+        tokenizer = Tokenizer.from_texts(texts, settings.vocabulary_size, _MIN_WORD_COUNT)
         both = BiLstmEncoder(tokenizer.size, model_settings)
         network = PooledClassifier(both, classes, model_settings.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))

@@ -170,9 +170,6 @@ class EncoderSettings(Settings):
     """How the encoder is trained on public labelled text; no number here changes an epsilon."""
 
     model: EncoderModel = Field(BiLstmSettings(kind="bilstm"), description="The network below the representation.")
-    classes: tuple[str, ...] = Field(
-        (), description="The classes it is trained on; empty: all that the public text has."
-    )
     dimension: PositiveInt = Field(
         16, description="Width of the linear layer that represents a sentence; each dimension gets noise."
     )
@@ -196,7 +193,4 @@ class EncoderSettings(Settings):
     def _require_compatible_settings(self) -> Self:
         if isinstance(self.model, BiLstmSettings) and self.model.bottleneck is not None:
             raise ValueError("model.bottleneck: use dimension instead")
-        classes = self.classes
-        if classes and (len(classes) < 2 or len(set(classes)) < len(classes) or "" in classes):
-            raise ValueError("classes: at least two; names must be unique and not empty")
         return self

@@ -171,9 +171,8 @@ def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) 
     with pytest.raises(InputError, match="two classes"):
         pretrain_encoder(PublicText(path), small(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    for wrong in ({"classes": ("a",)}, {"classes": ("a", "a")}, {"model": {"kind": "bilstm", "bottleneck": 3}}):
-        with pytest.raises(ValueError, match=r"classes|bottleneck"):
-            EncoderSettings(**wrong)
+    with pytest.raises(ValueError, match="bottleneck"):
+        EncoderSettings(model={"kind": "bilstm", "bottleneck": 3})
 
 
 def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:
