@@ -226,10 +226,8 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
             ("visible coins", VisibleSampling(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
             ("coins hidden by noise alone", HiddenSampling(kind="secret_bernoulli", rate=way.rate, steps=way.steps)),
         ]
-        if is_class_hidden(way):
-            ways.append(("the same, with the class", way))
-    elif way.sends > 1:
-        ways.append((f"{way.sends} sends", way))
+    if all(other != way for _, other in ways):
+        ways.append(("as planned", way))
     return [
         {"sampling": words, "epsilon": compute_message_epsilon(noise, settings.vectors, way, settings.delta)}
         for words, way in ways
@@ -238,19 +236,11 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
 
 def _describe_published_formula(sampling: Participation, published: PublishedInputs) -> dict[str, Any]:
     sampled = published.resolve_rate_and_steps(sampling)
-    formula = "section 4.1: √J·C/σ"
+    formula, wrong = "section 4.1: √J·C/σ", ["sensitivity"]
     if sampled is not None:
         formula = "equation 8" if published.true_share is None else "equation 9"
-    is_wrong = {
-        "sensitivity": True,
-        "composition": sampled is not None,
-        "sampling": sampled is not None and sampling.kind != "secret_bernoulli",
-        "fictitious": published.true_share is not None,
-    }
-    caveats = {key: words for key, words in published_epsilons.LDP_CAVEATS.items() if is_wrong[key]}
-    return {
-        "note": published_epsilons.PUBLISHED_NOTE,
-        "formula": formula,
-        "rate": sampled and sampled[0],
-        "why_not": caveats,
-    }
+        wrong += ["composition"] if isinstance(sampling, HiddenSampling) else ["composition", "sampling"]
+        wrong += ["fictitious"] if published.true_share is not None else []
+    caveats = {key: published_epsilons.LDP_CAVEATS[key] for key in wrong}
+    note = published_epsilons.PUBLISHED_NOTE
+    return {"note": note, "formula": formula, "rate": sampled and sampled[0], "why_not": caveats}

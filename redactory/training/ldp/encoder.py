@@ -194,8 +194,7 @@ class SentenceEncoder:
         else:
             # before any layer that mixes positions
             representation = (self.token_embedding(batch.inputs) * batch.real[..., None])[:, 1:]
-        width = representation.shape[-1]
-        narrow = self._cap_width(width)
+        width, narrow = representation.shape[-1], self._cap_width(representation.shape[-1])
         if narrow < width:
             # the public matrix N(0, 1/dimension) preserves lengths in expectation
             drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
@@ -318,7 +317,6 @@ def pretrain_encoder(
     write_json(out / PROVENANCE, record)
     seal_folder(SealedFolder(out), {}, [*files, out / PROVENANCE])
     return {
-        "encoder": out.name,
         "provenance": PUBLIC,
         "rows": len(rows),
         "classes": list(classes),

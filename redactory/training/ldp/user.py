@@ -201,7 +201,12 @@ class LdpClient:
         if not slots:
             return
         # encode all first: a text that cannot be encoded costs nothing, and the number of messages depends on no text
-        rows = self._compute_representations(texts)
+        if self._encoder.digest != self._digest:
+            raise GuaranteeError(
+                "the encoder changed: if it learns from what it encodes, every later message reveals "
+                "earlier sentences; keep it frozen, or train it with dpsgd and start again"
+            )
+        rows = self._encoder.represent(texts, settings.represent).detach().float()
         # book even if no coin sent any: that is visible, too
         if self._budget is not None:
             self._budget.reserve_messages(purpose, settings, len(slots))
@@ -219,14 +224,6 @@ class LdpClient:
                 noisy = layer(clean.flatten(0, 1) if settings.pairs else clean).view(clean.shape).numpy()
                 for place, label, values in zip(sends.slots[block], sent_labels[block].tolist(), noisy, strict=True):
                     yield Message(slots[place], step, label, values, self._digest)
-
-    def _compute_representations(self, texts: Any) -> Tensor:
-        if self._encoder.digest != self._digest:
-            raise GuaranteeError(
-                "the encoder changed: if it learns from what it encodes, every later message reveals "
-                "earlier sentences; keep it frozen, or train it with dpsgd and start again"
-            )
-        return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
 
 
 # The budget of one user's messages, in training and queries: booked before the first one is sent.
