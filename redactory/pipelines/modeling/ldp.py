@@ -32,7 +32,6 @@ DEFAULT_USER = ""
 """Default user, whose budget a query is charged to."""
 LdpSettingsInput = Mapping[str, Any] | None
 _PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
-_SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
@@ -83,12 +82,11 @@ def ldp_train(
         if count % _PROGRESS_INTERVAL == 0:
             progress("messages", count, None, f"messages, of {len(examples):,} sentences")
     progress("messages", count, count, "messages")
-    training_summary = server.train(progress)
+    summary = {"users": len({example.user for example in examples}), **server.train(progress)}
     # write the card first: no service may exist without one
     write_json(folder / CARD, card)
     server.save(folder)
-    users = len({example.user for example in examples})
-    return {"service": str(folder), "users": users, **training_summary, "guarantee": card}
+    return {"service": str(folder), **summary, "guarantee": card}
 
 
 def make_empty_folder(folder: Path) -> Path:
@@ -226,7 +224,7 @@ def ldp_evaluate(
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
     base_settings = server.settings.model_dump(exclude_none=True, exclude={"query"})
-    single = parse_settings(ldp.LdpSettings, {**base_settings, **_SINGLE_QUERY})
+    single = parse_settings(ldp.LdpSettings, {**base_settings, "query": {"sampling": {"kind": "fixed"}}})
     ways = [parse_settings(ldp.LdpSettings, {**base_settings, **settings}) if settings else server.settings]
     if isinstance(ways[0].query_participation, ldp.HiddenSampling):
         ways.append(single)

@@ -65,14 +65,9 @@ def plan(
         if config is None and values.get("trainer") == LDP:
             if plot is not None:
                 raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")
-            return _plan_messages(values)
+            del values["trainer"]
+            return ldp.plan_message_guarantee(parse_settings(ldp.LdpPlanSettings, values))
         return _plan_training(config, values, output, plot)
-
-
-def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
-    sections = expand_dotted_keys(values)
-    del sections["trainer"]
-    return ldp.plan_message_guarantee(parse_settings(ldp.LdpPlanSettings, sections))
 
 
 def _plan_training(

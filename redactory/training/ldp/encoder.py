@@ -268,10 +268,6 @@ def require_no_training_record(folder: Path) -> None:
 # Stage 1 of LDP-NLP: an encoder is trained on public labelled text, before any user takes part.
 
 
-_MIN_WORD_COUNT = 2
-"""Rarer words are not in the vocabulary."""
-
-
 def pretrain_encoder(
     public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
@@ -339,7 +335,7 @@ def _make_encoder_network(
         base = {"declared": "public", "folder_sha256": folder_sha256(model_settings.folder)}
         network = PooledClassifier(frozen, classes, read_pooling(model_settings.folder), settings.dimension)
     else:
-        tokenizer = Tokenizer.from_texts(texts, settings.vocabulary_size, _MIN_WORD_COUNT)
+        tokenizer = Tokenizer.from_texts(texts, settings.vocabulary_size, minimum_count=2)
         both = BiLstmEncoder(tokenizer.size, model_settings)
         network = PooledClassifier(both, classes, model_settings.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))

@@ -174,17 +174,17 @@ class LdpServer:
         try:
             facts = read_json(folder / _SERVICE)
             if facts["format"] != FORMAT:
-                raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service again")
+                raise ValueError(FORMAT)
             settings = LdpSettings.model_validate(facts["settings"])
             server = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
             if facts["trained"]:
                 network = server._make_network()
                 network.load_state_dict(load_file(folder / _HEAD))
                 server._head = network.eval()
-        except InputError:
-            raise
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-            raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
+            raise InputError(
+                f"{folder.name} is not a service of this version ({type(error).__name__}); train the service again"
+            ) from None
         return server
 
     def _make_network(self) -> ServerNetwork:
