@@ -16,7 +16,7 @@ from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee.metrics import confirm_removal_epsilon
 from redactory.training.guarantee.spec import TrainingSpec

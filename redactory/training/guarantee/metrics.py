@@ -10,19 +10,18 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, compute_group_epsilon, compute_removal_epsilon
-from redactory.training.accounting.dominating_pairs import compute_failure_delta
-from redactory.training.accounting.epsilons import compute_epsilon_curve
-from redactory.training.accounting.loss_distributions import make_group_epsilon_curve
-from redactory.training.accounting.published_epsilons import describe_published_crt
-from redactory.training.accounting.verification import (
+from redactory.training.accounting.confirmation import (
     NO_FINITE_EPSILON,
     ConfirmedEpsilon,
-    EpsilonBounds,
     bound_group_epsilon,
-    bound_removal_epsilon,
     confirm_epsilon,
     confirm_single_epsilon,
 )
+from redactory.training.accounting.curves import make_group_epsilon_curve
+from redactory.training.accounting.dominating_pairs import compute_failure_delta
+from redactory.training.accounting.epsilons import compute_epsilon_curve
+from redactory.training.accounting.published_epsilons import describe_published_crt
+from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation

@@ -133,6 +133,7 @@ def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> 
             missed,
             tolerance=_NOISE_TOLERANCE,
             other_spendings=spec.selection_spendings,
+            covers_small_deltas=False,
         )
     except GuaranteeError:
         return None

@@ -16,6 +16,8 @@ from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import verification
 from redactory.training.accounting.bounds import MAX_EPSILON
+from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
+from redactory.training.accounting.confirmation import ConfirmedEpsilon, bound_epsilon, confirm_epsilon
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
@@ -26,16 +28,9 @@ from redactory.training.accounting.dominating_pairs import (
     make_exchange_pair,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import (
-    DISCRETIZATION,
-    NoiseSearch,
-    choose_coarsening_factor,
-    choose_discretization,
-    compute_total_epsilon,
-    find_smallest_noise,
-)
+from redactory.training.accounting.epsilons import DISCRETIZATION, choose_discretization, compute_total_epsilon
 from redactory.training.accounting.loss_distributions import compose_epsilon
-from redactory.training.accounting.verification import ConfirmedEpsilon, EpsilonBounds, confirm_epsilon
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -185,7 +180,7 @@ def bound_message_epsilon(
     """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
-        return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
+        return bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
     before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
     parts = _add_visible_coins(participation, noise, vectors, before, verification.rederive_exchange_pair)
     return verification.bound_composed_epsilon(parts, delta)

@@ -21,14 +21,9 @@ from redactory.training.accounting import (
     compute_total_epsilon,
     loss_distributions,
 )
+from redactory.training.accounting.confirmation import bound_epsilon, confirm_epsilon, confirm_single_epsilon
 from redactory.training.accounting.dominating_pairs import make_exchange_pair
-from redactory.training.accounting.verification import (
-    EpsilonBounds,
-    bound_epsilon,
-    bound_removal_epsilon,
-    confirm_epsilon,
-    confirm_single_epsilon,
-)
+from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
 from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 

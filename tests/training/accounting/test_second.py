@@ -22,6 +22,7 @@ from redactory.training.accounting import (
     make_event_tree,
     verification,
 )
+from redactory.training.accounting.confirmation import bound_epsilon, bound_group_epsilon, confirm_epsilon
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
@@ -29,13 +30,7 @@ from redactory.training.accounting.dominating_pairs import (
     make_exchange_pair,
     make_removal_pair,
 )
-from redactory.training.accounting.verification import (
-    EpsilonBounds,
-    bound_epsilon,
-    bound_group_epsilon,
-    bound_removal_epsilon,
-    confirm_epsilon,
-)
+from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
