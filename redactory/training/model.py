@@ -27,6 +27,7 @@ from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
+from redactory.training.models.folder_encoder import FolderEncoder
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FrozenEncoder,
@@ -78,7 +79,7 @@ _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "bag": (BagEncoder, None),
 }
 """By kind: encoder of the classifier, and language model. All other kinds are Hugging Face networks."""
-_FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT_KINDS.values()}
+_FORMATS = {kinds[0].FORMAT: kinds for kinds in (*_RECURRENT_KINDS.values(), (FolderEncoder, None))}
 _VECTOR_FORMATS = {kind.FORMAT: kind for kind in (VectorClassifier, AdaptedClassifier)}
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _MAX_TOKENS_KEY, _CHAT_KEY = "max_tokens", "redactory_chat"

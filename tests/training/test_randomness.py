@@ -15,7 +15,7 @@ from scipy import stats
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.histogram import Histogram
-from redactory.training.ldp.user import LdpClient, make_user_spendings
+from redactory.training.ldp.user import LdpClient, make_user_spending
 from redactory.training.mechanisms.mechanism import (
     CountSelectionGaussian,
     HiddenClassGaussian,
@@ -223,9 +223,9 @@ def test_what_a_message_adds_is_what_its_user_is_booked_for(purpose: str, way: d
     with require_unique_draws():
         sent = user.make_query_messages(texts) if purpose == "query" else user.make_training_messages(texts, [0] * 500)
         noise = np.stack([message.values for message in sent]).astype(np.float64)
-    for spent in make_user_spendings(settings.make_query_settings(()) if purpose == "query" else settings, 1):
-        record = spent.mechanism.to_json()
-        assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
-        assert has_deviation(noise, accounted(record) * settings.clip_norm)
-        for wrong in (0.9, 1.1):
-            assert not has_deviation(noise, wrong * accounted(record) * settings.clip_norm)
+    spent = make_user_spending(settings.make_query_settings(()) if purpose == "query" else settings, 1)
+    record = spent.mechanism.to_json()
+    assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
+    assert has_deviation(noise, accounted(record) * settings.clip_norm)
+    for wrong in (0.9, 1.1):
+        assert not has_deviation(noise, wrong * accounted(record) * settings.clip_norm)

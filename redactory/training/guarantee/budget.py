@@ -158,7 +158,7 @@ class Budget:
         if epsilon is None or epsilon > self._settings.epsilon:
             already = self.compute_epsilon(before) or 0.0
             cost = "infinite" if epsilon is None else format_upper(epsilon, places=4)
-            models = ", ".join(body["training"] for body in reservations) or "nothing"
+            models = ", ".join(dict.fromkeys(body["training"] for body in reservations)) or "nothing"
             raise BudgetExceeded(
                 f"budget {self._settings.path.name}: {training} would raise epsilon to {cost} at delta "
                 f"{format_upper(delta)}; the budget is {format_upper(self._settings.epsilon)}, of which "

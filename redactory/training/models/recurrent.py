@@ -284,7 +284,7 @@ class PooledClassifier(ClassifierNetwork):
         pooled_width = encoder.width * len(pooling.split("-"))
         self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pooled_width, bottleneck)
         self.width = bottleneck or pooled_width
-        self.head = nn.Linear(self.width, len(classes))
+        self.head: nn.Module = nn.Linear(self.width, len(classes)) if classes else nn.Identity()
         self._classes, self._pooling = classes, pooling
 
     @property
