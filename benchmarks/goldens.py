@@ -322,7 +322,7 @@ def ldp(folder: Path) -> Iterator[tuple[str, Any]]:
     for name, settings in LDP.items():
         own = {"classes": CLASSES, "seed": 3, **settings, "head": {"epochs": 2}}
         encoder = folder / f"encoder-{name}"
-        taught = {"classes": CLASSES, "seed": 3, "threads": 1, "epochs": 2, "dimension": 4}
+        taught = {"seed": 3, "threads": 1, "epochs": 2, "dimension": 4}
         redactory.ldp_encoder(folder / "ldp-public.jsonl", encoder, taught)
         told = redactory.ldp_train(folder / "ldp-rows.jsonl", encoder, folder / f"service-{name}", own)
         yield f"ldp: {name}", steady(told["guarantee"])

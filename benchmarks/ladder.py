@@ -19,7 +19,6 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -31,17 +30,13 @@ from crt_corpus import Corpus
 from redactory.foundation.files import write_json
 from redactory.redaction import read_column
 from redactory.training import load_model, train_model
-from redactory.training.band_selection import compare_band_counts
-from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import TrainSettings
-from redactory.training.trainers import get_trainer
 
 GAMMA = 0.1
 RUNGS: dict[str, dict[str, Any]] = {
     "figure 2": {"tokenizer": "public", "vocabulary_size": 2000},
     "filled up": {"tokenizer": "auto"},
     "rate": {"tokenizer": "public", "sampling_rate": 0.02, "epochs": 8},
-    "bands": {"noise_bands": "auto"},
     "public first": {"public_pretraining_epochs": 5},
     "mixed": {"public_share": 1 / 3},
     "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
@@ -83,7 +78,7 @@ def main() -> None:
     names = {own.model_name for own, _ in wanted}
     kept = [row for row in kept if row["name"] in names]
     page = {"private": private, "epsilon": asked.epsilon, "delta": DELTA, "gamma": GAMMA, "rungs": RUNGS}
-    write_json(asked.out / "ladder.json", {**page, "widths": by_formula(asked), "table": table(kept)})
+    write_json(asked.out / "ladder.json", {**page, "table": table(kept)})
     print(json.dumps(table(kept), indent=1))
 
 
@@ -143,19 +138,7 @@ def _rungs(asked: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
             yield rung, so_far
     if asked.floors:
         for floor, keys in FLOORS.items():
-            yield floor, {**so_far, "noise_bands": 1, **keys}
-
-
-def by_formula(asked: argparse.Namespace) -> Row:
-    """By epsilon of one point exchanged: noise and error of every number of bands."""
-    found = {}
-    for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
-        own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
-        found[f"{epsilon:g}"] = [
-            asdict(one)
-            for one in compare_band_counts(own, get_trainer(own).count_noisy_steps(own), Relation.SUBSTITUTION)
-        ]
-    return found
+            yield floor, {**so_far, **keys}
 
 
 def table(rows: list[Row]) -> list[Row]:

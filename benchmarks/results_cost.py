@@ -116,8 +116,8 @@ def expert() -> Row:
 
 
 def workers() -> Row:
-    """Two workers against one, in curation and in training."""
-    found, trained = data.read("cluster"), data.read("parallel")
+    """Two workers against one, in curation."""
+    found = data.read("cluster")
 
     def line(name: str, key: str) -> tuple[str, ...]:
         one, two, rounds = found["seconds"][f"{key}-1"], found["seconds"][f"{key}-2"], found["speed_up"][key]
@@ -140,11 +140,4 @@ def workers() -> Row:
         "share_1": f"{100 * median(shares['dask-1']):.0f}%",
         "share_2": f"{100 * median(shares['dask-2']):.0f}%",
         "dearer": f"{min(dearer):.1f} to {max(dearer):.1f}",
-        "trained": table(
-            ("processes", "threads of each", "seconds, median", "times as fast, by the best"),
-            (
-                (row["processes"], row["threads"], f"{row['median']:.2f}", f"{row['times_as_fast']:.2f}")
-                for row in trained["rows"]
-            ),
-        ),
     }

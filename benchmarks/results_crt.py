@@ -77,8 +77,8 @@ def sdp() -> str:
 
 
 def ladder() -> Row:
-    """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
-    own, bands, beside = data.read("ladder"), data.read("ladder_bands"), data.read("ladder_beside")
+    """A recipe for ``crt``, rung by rung."""
+    own, beside = data.read("ladder"), data.read("ladder_beside")
     chats = data.read("ladder_customersim")
     found = {row["rung"]: row["perplexity"] for row in own["table"]}
     return {
@@ -107,21 +107,6 @@ def ladder() -> Row:
             if (a["trainer"], b["trainer"]) == ("crt", "dpsgd") and a["epsilon"] == b["epsilon"]
         ),
         "small_steps_help": found["small steps"] < min(found["pretrained"], found["public first"]),
-        "bands": {
-            # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
-            "epsilon": f"{math.log1p(math.expm1(bands['epsilon']) / bands['gamma']):.1f}",
-            "seeds": seeds_of(bands["table"]),
-            "table": rungs_of(bands),
-            "less": f"{100 * (1 - bands['table'][1]['excess'] / bands['table'][0]['excess']):.0f}%",
-            "formula": table(
-                ("ε", "steps that share noise", "error"),
-                (
-                    (epsilon, least["bands"], f"{least['error_ratio']:.2f}")
-                    for epsilon, found in bands["widths"].items()
-                    for least in [min(found, key=lambda one: one["error_ratio"])]
-                ),
-            ),
-        },
     }
 
 

@@ -2,8 +2,8 @@
 
     python -m pytest -p tests.on_cuda tests/training/test_recorded.py tests/training/test_own_loop.py
 
-Without it the same tests are on the processor.  Those of several processes are refused there, and a sabotage
-of a clipped sum's slabs changes nothing: a card has none.
+Without it the same tests are on the processor.  A sabotage of a clipped sum's slabs changes
+nothing there: a card has none.
 """
 
 from redactory.training.settings import TrainSettings

@@ -18,8 +18,8 @@ from ldp_wire import FORMAT, format_message, message_schema, parse_body, parse_m
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.files import file_lock, make_private_folder, write_bytes, write_json
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.training.ldp.message import Message, Purpose
-from redactory.training.ldp.server import LdpServer, ReceivedMessages
+from redactory.training.ldp.accounting import Participation
+from redactory.training.ldp.server import LdpServer, Message
 from redactory.training.ldp.settings import LdpSettings
 
 MOST_VALUES = 1 << 28
@@ -34,16 +34,12 @@ def create_service(
 ) -> dict[str, Any]:
     """Make a service that has learnt nothing yet in the empty ``folder``, and return its guarantee card."""
     # here, since a service that runs must not reach an encoder
-    from redactory.pipelines.modeling.ldp import (
-        CARD,
-        make_empty_folder,
-        make_ldp_guarantee_card,
-        resolve_service_settings,
-    )
+    from redactory.pipelines.modeling.ldp import CARD, make_empty_folder, resolve_service_settings
+    from redactory.training.ldp.card import make_service_card
 
     make_empty_folder(folder)
     source, settled = resolve_service_settings(settings, encoder, declared_public)
-    card = make_ldp_guarantee_card(folder.name, source, settled)
+    card = make_service_card(folder.name, settled, source)
     # the card first: there is no service without one
     write_json(folder / CARD, card)
     Service(settled, encoder=source.digest, shape=source.get_shape(settled.represent)).create(folder)
@@ -113,6 +109,8 @@ class Service(LdpServer):
         super().__init__(settings, encoder=encoder, shape=shape)
         self._folder: Path | None = None
         self._journal: Journal | None = None
+        self._steps: dict[str, int] = {}
+        """The steps of every slot that came, as bits."""
 
     def receive(self, *messages: Message) -> None:
         """Take training ``messages``, or none of them where one does not fit (``InputError``).
@@ -120,12 +118,14 @@ class Service(LdpServer):
         In a folder they are on the disk when this returns; whoever hears of it need not send them again.
         One that comes again is counted once.
         """
-        self._require("train", messages)
-        _require_room(self._received, messages)
-        fresh = self._received.select_new(messages)
+        self._require(False, messages)
+        self._require_room(self.settings.sampling, messages, self._slots)
+        fresh = _fresh(self._steps, messages)
         if self._journal is not None and fresh:
             self._journal.append(fresh)
         super().receive(*fresh)
+        for message in fresh:
+            self._steps[message.slot] = self._steps.get(message.slot, 0) | 1 << message.step
 
     def receive_lines(self, body: bytes) -> int:
         """Receive the messages of JSON lines, and return how many they hold."""
@@ -146,9 +146,9 @@ class Service(LdpServer):
 
     def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Answer as the server does; ``InputError`` where a message does not fit."""
-        self._require("query", messages)
-        _require_room(self._make_received_messages(self.settings.query_participation), messages)
-        return super().answer(messages)
+        self._require(True, messages)
+        self._require_room(self.settings.query_participation, messages, {})
+        return super().answer(_fresh({}, messages))
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
         """Answer the questions of JSON lines."""
@@ -178,33 +178,44 @@ class Service(LdpServer):
                 found._folder = folder
                 yield found
 
-    def _require(self, purpose: Purpose, messages: Sequence[Message]) -> None:
+    def _require(self, asks: bool, messages: Sequence[Message]) -> None:
         for message in messages:
-            if message.purpose != purpose:
-                raise refused(message.slot, "purpose", f"must be {purpose} here")
+            if (message.label is None) != asks:
+                raise refused(message.slot, "purpose", f"must be {'query' if asks else 'train'} here")
             if message.encoder != self.encoder:
                 raise refused(message.slot, "encoder", "is not the one this service was made for")
             if message.label is not None and message.label >= len(self.settings.classes):
                 raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
 
+    def _require_room(
+        self, way: Participation, messages: Sequence[Message], known: Mapping[str, Mapping[int | None, Any]]
+    ) -> None:
+        """``InputError`` where one has another shape, a step too late or another label than its slot's.
 
-def _require_room(received: ReceivedMessages, messages: Iterable[Message]) -> None:
-    """``InputError`` where one has another shape, a step too late or another label than its slot's.
+        ``known`` are the labels of slots that came before.  Nothing is added.
+        """
+        most_labels = getattr(way, "classes", None) or 1
+        labels: dict[str, int | None] = {}
+        for message in messages:
+            if message.values.shape != self.message_shape:
+                raise refused(message.slot, "shape", f"must be {list(self.message_shape)}")
+            if message.step >= way.steps:
+                raise refused(message.slot, "step", f"must be below {way.steps}")
+            if bool((np.abs(message.values) > LARGEST_VALUE).any()):
+                raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
+            before = known.get(message.slot)
+            first = next(iter(before)) if before else labels.setdefault(message.slot, message.label)
+            if message.label != first and most_labels == 1:
+                raise refused(message.slot, "label", "must be the same in every step of a slot")
+        slots, most = len(known) + len(labels), min(most_labels, way.steps)
+        if slots * most * math.prod(self.message_shape) > MOST_VALUES:
+            raise InputError("the service holds all the slots that it can")
 
-    Nothing is added.
-    """
-    labels: dict[str, int] = {}
+
+def _fresh(known: Mapping[str, int], messages: Iterable[Message]) -> list[Message]:
+    """The ``messages`` whose step is not among the bits of their slot in ``known``, each once."""
+    fresh: dict[tuple[str, int], Message] = {}
     for message in messages:
-        if message.values.shape != received.shape:
-            raise refused(message.slot, "shape", f"must be {list(received.shape)}")
-        if message.step >= received.steps:
-            raise refused(message.slot, "step", f"must be below {received.steps}")
-        if bool((np.abs(message.values) > LARGEST_VALUE).any()):
-            raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
-        known, label = received.slots.get(message.slot), -1 if message.label is None else message.label
-        first = next(iter(known.sums)) if known else labels.setdefault(message.slot, label)
-        if label != first and received.max_labels == 1:
-            raise refused(message.slot, "label", "must be the same in every step of a slot")
-    slots, most = len(received.slots) + len(labels), min(received.max_labels, received.steps)
-    if slots * most * math.prod(received.shape) > MOST_VALUES:
-        raise InputError("the service holds all the slots that it can")
+        if not known.get(message.slot, 0) >> message.step & 1:
+            fresh.setdefault((message.slot, message.step), message)
+    return list(fresh.values())

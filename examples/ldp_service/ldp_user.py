@@ -21,12 +21,11 @@ from redactory.pipelines.modeling.ldp import (
     DEFAULT_USER,
     load_encoder,
     make_training_messages,
-    open_user_budgets,
 )
 from redactory.training.ldp.accounting import HiddenSampling, confirm_message_epsilon
-from redactory.training.ldp.message import Message
+from redactory.training.ldp.server import Message
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ldp.user import LdpClient, TextsOrPairs
+from redactory.training.ldp.user import BudgetFolder, LdpClient, TextsOrPairs
 
 ACCEPTED = 8.0
 """Most epsilon that one sentence may cost where nothing else is said."""
@@ -61,7 +60,7 @@ class User:
         except ConfigurationError:
             raise _no_service() from None
         # a seed that the service names would let it subtract the noise
-        self._settings = settings.model_copy(update={"seed": None, "budget": None})
+        self._settings = settings.model_copy(update={"seed": None})
         self._trained = facts.get("trained") is True
         self._source = load_encoder(encoder, settings, declared_public, str(facts.get("encoder")))
         spent = self._source.spendings
@@ -80,7 +79,7 @@ class User:
         self.cost = cost(settings, "sentence")
         if settings.query is not None:
             self.cost["query"] = cost(settings.make_query_settings(spent), "question")
-        self._budgets = open_user_budgets(budget, limit, delta, self._source)
+        self._budgets = None if budget is None else BudgetFolder(Path(budget), limit, delta)
 
     def training(self, data: str | Path) -> Iterator[bytes]:
         """Messages of the rows of ``data`` (JSON lines ``text``, ``label``, ``user_id``, ``text_b``).
@@ -105,10 +104,10 @@ class User:
             raise ConfigurationError(
                 "texts: the service takes pairs of texts" if self._settings.pairs else "texts: none"
             )
-        if self._budgets and user == DEFAULT_USER and self._budgets.has_other_users(DEFAULT_USER):
+        if self._budgets and user == DEFAULT_USER and _has_named_users(self._budgets):
             raise ConfigurationError("user: the budget has named users; say whose queries these are. Nothing was sent.")
         budget, queries = self._budgets.open_budget(user) if self._budgets else None, list[Any](texts)
-        side = LdpClient(self._source, self._settings, budget=budget)
+        side = LdpClient(self._source, self._settings, budget)
         slots: dict[str, list[Message]] = {}
         hidden = isinstance(self._settings.query_participation, HiddenSampling)
         for message in side.make_query_messages(queries):
@@ -133,6 +132,10 @@ class User:
             if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares.values()):
                 raise _no_service()
             yield {"slot": slot, "step": step, "class": name, "probabilities": shares}
+
+
+def _has_named_users(budgets: BudgetFolder) -> bool:
+    return any(path != budgets.get_path(DEFAULT_USER) for path in budgets.folder.glob("*.jsonl"))
 
 
 def _no_service() -> RunStateError:

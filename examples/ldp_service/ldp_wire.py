@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import InputError
-from redactory.training.ldp.message import Message
+from redactory.training.ldp.server import Message
 
 FORMAT: Literal["redactory-ldp/1"] = "redactory-ldp/1"
 LARGEST_NUMBER = 999_999_999
@@ -75,9 +75,9 @@ def format_message(message: Message) -> str:
     The length of the line is the same for all messages of one shape.
     """
     packed = base64.b64encode(np.ascontiguousarray(message.values, "<f4").tobytes()).decode()
-    label = "null" if message.label is None else message.label
+    label, purpose = ("null", "query") if message.label is None else (message.label, "train")
     return (
-        f'{{"format":"{FORMAT}","purpose":"{message.purpose}","slot":"{message.slot}",'
+        f'{{"format":"{FORMAT}","purpose":"{purpose}","slot":"{message.slot}",'
         f'"step":{message.step:>{_PLACES}},"label":{label:>{_PLACES}},"encoder":"{message.encoder}",'
         f'"shape":{json.dumps(message.values.shape)},"values":"{packed}"}}'
     )
@@ -104,7 +104,7 @@ def parse_message(line: str | bytes) -> Message:
     except ValueError:
         raise InputError("message: not of this format") from None
     values = _values(found.slot, found.shape, found.values)
-    return Message(found.purpose, found.slot, found.step, found.label, values, found.encoder)
+    return Message(found.slot, found.step, found.label, values, found.encoder)
 
 
 def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:

@@ -106,14 +106,9 @@ def _describe_accuracy(r: Result) -> Page:
     samplings = (query["sampling"] for query in r["questions"])
     words = (fill(_QUERY_WORDS[sampling["kind"]], sampling) for sampling in samplings)
     rows = [{"words": sent, **query} for sent, query in zip(words, r["questions"], strict=True)]
-    empty = dict.fromkeys(("noise_multiplier", "epsilon_sound", "epsilon_as_published"), "")
-    for sent, key in (
-        ("no noise (to compare)", "accuracy_without_noise"),
-        ("the most frequent class", "majority_accuracy"),
-    ):
-        rows.append({"words": sent, "accuracy": {"mean": r[key], "least": "", "greatest": ""}, **empty})
     title = fill("Accuracy on {texts:n text}, mean over {draws:n draw} of the noise for every query", r)
     yield table(title, _ACCURACY_COLUMNS, rows)
+    yield fill("Without noise: {accuracy_without_noise:.4f}; always the likeliest class: {majority_accuracy:.4f}.", r)
     epsilon = "no finite epsilon" if r["epsilon_sound"] is None else fill("epsilon {epsilon_sound} at delta {delta}", r)
     yield f"The published value is not a guarantee. Each training sentence: {epsilon}."
     yield fill("A query, with noise {noise_multiplier}, is any text, exchanged for any other.", r)

@@ -128,10 +128,6 @@ def _describe_training_plan(r: Result) -> Page:
         expected = "Expect {expected:.1%}, where training without noise reaches {without_noise:.1%}."
         unknown = "To predict the accuracy, add --set accuracy=A: the accuracy without noise on similar public rows."
         yield unknown if accuracy["expected"] is None else fill(expected, accuracy)
-    bands = ({**band, "mark": " (chosen)" * band["chosen"]} for band in r.get("bands") or ())
-    columns = {"bands": "{bands}{mark}", "rate": "{sampling_rate}", "draws": "{compositions}"}
-    columns |= {"noise": "{noise_multiplier}", "error": "× {error_ratio:.3g}"}
-    yield table("Correlated noise (train.noise_bands) at the target", columns, bands)
     yield from _describe_selection_and_sweep(r)
     published = "As published, not a guarantee: epsilon {epsilon}, Bayesian {epsilon_bayesian}."
     yield fill(published, r["as_published"]) if r["as_published"] is not None else None
@@ -219,33 +215,19 @@ def _describe_size(r: Result, size: str) -> str:
     return f"{size} users at once" if r["M"] is None else f"an entity that {size} users hold at most"
 
 
-_INFERENCE = {
-    "epsilon_claimed": "as published (equation 9), not a guarantee",
-    "epsilon_visible": "the server sees which messages a query sent",
-    "epsilon_hidden": "every slot sends in every step, else noise alone",
-    "epsilon_one_send": "the query is sent once",
-}
-
-
 def _describe_message_plan(r: Result) -> Page:
-    if r["sampling"]["kind"] == "fixed":
-        sent = "sent once" if r["sampling"]["sends"] == 1 else fill("sent {sends} times", r["sampling"])
-    else:
-        sent = fill("{steps:n step}, sent with probability {rate} in each ({kind})", r["sampling"])
-    noise = "ldp: {unit}, {sent}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}"
-    yield fill(noise, r, sent=sent)
-    rows = _list_epsilons(r, {"epsilon_sound": r["relation_meaning"]})
+    yield fill("ldp: {unit}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}", r)
+    yield fill("Sent: {sampling[meaning]}.", r)
+    rows = _list_epsilons(r, {"epsilon_sound": "any other in its place"})
     yield table("What it would guarantee", ("metric", "", "against"), rows)
-    yield fill("Exchanging a sentence moves a message by up to {sensitivity:.4g} clips; mu = {mu:.4g} per message.", r)
+    yield r["relation_meaning"]
+    yield fill("Exchanging it moves a message by up to {sensitivity_in_words}; mu = {mu:.4g} per message.", r)
     yield table("The same noise", {"how a sentence is sent": "{sampling}", "epsilon": "{epsilon}"}, r["compared"])
     if r["query"]:
         query = "A query, {sampling[meaning]}: noise multiplier {noise_multiplier:.4g}, epsilon {epsilon_sound}; "
         yield fill(query + "as published, not a guarantee, {epsilon_as_published}.", r["query"])
     published = "As published ({as_published[formula]}), not a guarantee: {epsilon_as_published}. "
     yield fill(published, r) + "; ".join(r["as_published"]["why_not"].values()) + "."
-    if (inference := r.get("inference")) is not None:
-        title = fill("Queries of which a share {true_share} is true; {worth}", inference)
-        yield table(title, ("metric", "", "if"), _list_epsilons(inference, _INFERENCE))
     yield from r["notes"]
     yield from (f"Holds only if {condition}." for condition in r["conditions"])
 

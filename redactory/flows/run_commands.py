@@ -291,12 +291,11 @@ def _describe_unmasking(r: Result) -> Page:
 def train(
     config: opt.Config,
     output: opt.Output = None,
-    workers: opt.Workers = None,
     trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
     name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
 ) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
-    changes = drop_unset(workers=workers, trainer=trainer, name=name)
+    changes = drop_unset(trainer=trainer, name=name)
     _print_remarks(config, output, **changes)
     result = redactory.train(config, output=output, progress=report_progress, **changes)
     return result, describe_training(result)

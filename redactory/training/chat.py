@@ -184,10 +184,6 @@ class ChatCodec:
         """Return the turns of a conversation that are in the loss."""
         return [content for role, content in parse_turns(text) if self.loss_scope == "all" or role == ASSISTANT]
 
-    def count_loss_words(self, text: str) -> int:
-        """Count the words of a conversation that are in the loss."""
-        return sum(len(content.split()) for content in self.extract_turns_in_loss(text))
-
     def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
         """Encode a conversation; also return which ids are in the loss."""
         turn_list = parse_turns(text)
@@ -263,7 +259,9 @@ def _render_template(
     assistant_header = _apply_template(tokenizer, (USER,), "a", True).removeprefix(
         _apply_template(tokenizer, (USER,), "a", False)
     )
-    special_pattern = _compile_special_token_pattern(tokenizer)
+    added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
+    names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
+    special_pattern = re.compile("|".join(map(re.escape, names)) or r"(?!)")
     parts = re.split("|".join(map(re.escape, placeholders)), text) if placeholders else [text]
     rendered: list[RenderedPart] = []
     for number, part in enumerate(parts):
@@ -309,12 +307,6 @@ def _apply_template(
     # a template is a program and may raise any error
     except Exception:
         raise _make_template_error(f"refuses a conversation of the roles {', '.join(roles)}") from None
-
-
-def _compile_special_token_pattern(tokenizer: FolderTokenizer) -> re.Pattern[str]:
-    added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
-    names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
 
 def _make_template_error(problem: str) -> ConfigurationError:

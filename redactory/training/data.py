@@ -1,13 +1,9 @@
-"""Training data: the checked texts of a finished run as rows of token ids, padded for one step.
-
-The split of a step into micro-batches depends only on its rows and on settings that the ledger records, never on the
-number of processes.
-"""
+"""Training data: the checked texts of a finished run as rows of token ids, padded for one step."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, starmap
 from operator import itemgetter
@@ -33,6 +29,14 @@ IntArray = NDArray[np.int64]
 RowIndices = Sequence[int] | IntArray
 NO_CLASS = -100
 """The class number of an example without a known class: its loss is 0 and its gradient exactly 0."""
+SPEAKER = "speaker"
+"""The vault's column of roles."""
+_NO_ROLES = "train.chat, train.prefix: {}/ has no roles; curate conversations (input.text: messages)"
+_MISSING_COLUMN_ERRORS = {
+    SPEAKER: _NO_ROLES,
+    ROLE: _NO_ROLES,
+    CLASS: "train.task, train.prefix: {}/ has no classes; curate with input.label, the column of each row's class",
+}
 
 
 def read_manifest_digest(run: RunFolder) -> str:
@@ -61,26 +65,13 @@ def read_texts(run: RunFolder, folder: Path, example_format: ExampleFormat = "te
     """Yield the examples of a data folder in order; ``ConfigurationError`` if the format needs missing roles."""
     if example_format == "conversation":
         yield from read_conversations(run, folder)
-        return
-    if example_format == CLASS:
+    elif example_format == CLASS:
         yield from map(add_role_prefix, read_texts(run, folder), read_classes(run, folder))
-        return
-    role = "speaker" if folder == run.vault else ROLE
-    for batch in read_batches(folder, ["text"] if example_format == "texts" else ["text", role]):
-        values = batch["text"].to_pylist()
-        if example_format == "texts":
-            yield from values
-            continue
-        _require_role_column(batch.schema.names, role, folder, "chat" if example_format == "turn" else "prefix")
-        for text, speaker in zip(values, batch[role].to_pylist(), strict=True):
-            yield join_turns([(speaker, text)]) if example_format == "turn" else add_role_prefix(text, speaker)
-
-
-def _require_role_column(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
-    if role not in columns:
-        raise ConfigurationError(
-            f"train.{key}: {folder.name}/ has no roles; curate conversations (input.text: messages)"
-        )
+    elif example_format == "texts":
+        yield from (text for (text,) in read_columns(folder, ["text"]))
+    else:
+        for text, role in read_columns(folder, ["text", SPEAKER if folder == run.vault else ROLE]):
+            yield join_turns([(role, text)]) if example_format == "turn" else add_role_prefix(text, role)
 
 
 def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
@@ -102,10 +93,8 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
         )
     splits = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
     masked_texts = dict(chain.from_iterable(read_columns(split, ["example_id", "text"]) for split in splits))
-    columns = ["document", "turn", ROLE, "released_id", "decision"]
-    for batch in read_batches(run.examples, columns):
-        _require_role_column(batch.schema.names, ROLE, run.examples, "chat")
-    for _, document_rows in groupby(read_columns(run.examples, columns), itemgetter(0)):
+    rows = read_columns(run.examples, ["document", "turn", ROLE, "released_id", "decision"])
+    for _, document_rows in groupby(rows, itemgetter(0)):
         examples = list(document_rows)
         decisions = {decision for *_, decision in examples}
         if (decisions == {PUBLIC}) != (folder == run.public):
@@ -121,7 +110,7 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
 
 def read_original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
     """Yield the vault's documents with their first example's id; a cut turn's rest keeps its speaker."""
-    columns = ["doc_id", "example_id", "speaker", "prefix", "text", "suffix"]
+    columns = ["doc_id", "example_id", SPEAKER, "prefix", "text", "suffix"]
     for _, document_rows in groupby(read_columns(run.vault, columns), itemgetter(0)):
         rows, turns = list(document_rows), list[tuple[str | None, str]]()
         for _, _, speaker, prefix, text, suffix in rows:
@@ -135,8 +124,10 @@ def read_original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
 
 
 def read_columns(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the ``columns`` of each row of a data folder, in order."""
+    """Yield the ``columns`` of each row of a data folder, in order; ``ConfigurationError`` without roles or classes."""
     for batch in read_batches(folder, columns):
+        for column in _MISSING_COLUMN_ERRORS.keys() & set(columns) - set(batch.schema.names):
+            raise ConfigurationError(_MISSING_COLUMN_ERRORS[column].format(folder.name))
         yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
 
 
@@ -181,13 +172,7 @@ def count_public_occurrences(run: RunFolder) -> IntArray:
 
 def read_folder_classes(folder: Path) -> Iterator[str | None]:
     """Yield the class of every row of a data folder; ``ConfigurationError`` if the rows have none."""
-    for batch in read_batches(folder, ["example_id", CLASS]):
-        if CLASS not in batch.schema.names:
-            raise ConfigurationError(
-                f"train.task, train.prefix: {folder.name}/ has no classes; curate with input.label, the "
-                "column of each row's class"
-            )
-        yield from batch[CLASS].to_pylist()
+    return (name for _, name in read_columns(folder, ["example_id", CLASS]))
 
 
 def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
@@ -422,20 +407,6 @@ class TokenizedExamples:
             real = np.concatenate([np.ones_like(begin, bool), real], axis=1)
         batch = Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
         return batch if loss_mask is None else replace(batch, loss_mask=torch.from_numpy(loss_mask))
-
-
-MicroBatchFunction = Callable[[Any, Batch], Tensor]
-"""From a network and a batch to one number per trainable parameter, flat; must be picklable."""
-MicroBatchMap = Callable[[Any, MicroBatchFunction, TokenizedExamples, Sequence[IntArray]], Iterator[Tensor]]
-"""Applies a function to micro-batches with the network's current parameters; results in input order."""
-
-
-def map_micro_batches(
-    network: Any, compute: MicroBatchFunction, examples: TokenizedExamples, micro_batches: Sequence[IntArray]
-) -> Iterator[Tensor]:
-    """Compute the micro-batches one after the other in this process, on the network's device."""
-    for micro_batch in micro_batches:
-        yield compute(network, examples.make_batch(micro_batch).to(network.device))
 
 
 def split_micro_batches(rows: IntArray, lengths: IntArray, max_tokens: int) -> list[IntArray]:

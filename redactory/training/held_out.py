@@ -8,12 +8,10 @@ the training has the same bits with and without it.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +24,6 @@ from redactory.training.chat import ChatCodec
 from redactory.training.data import IntArray, PublicText, open_public_text, read_public_texts
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.settings import TRAINERS, TrainSettings
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 FORMAT, HELD_OUT_KEY = "redactory-held-out/1", "train.held_out"
 _MAX_TEXTS = 2_000
@@ -85,14 +80,12 @@ class HeldOutCurve:
     """The loss of ``model`` on ``held_out`` by the number of finished steps; stored in ``path`` as JSON.
 
     For a language model nats per word; for a classifier nats per text, the error rate, and the share of texts for which
-    it predicts its most frequent class. TensorBoard ``events``, if given, get the same and ``extra_scalars``.
+    it predicts its most frequent class.
     """
 
     path: Path
     model: LanguageModel | TextClassifier
     held_out: HeldOutText
-    event_writer: SummaryWriter | None = None
-    extra_scalars: Callable[[], Mapping[str, float]] = dict
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def load_or_measure(self, steps: int) -> str:
@@ -109,12 +102,6 @@ class HeldOutCurve:
         self.rows.append({"step": steps, **measurement})
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
         write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
-        if self.event_writer is not None:
-            held_out = {f"held out/{name}": value for name, value in measurement.items() if value is not None}
-            for name, value in {**held_out, **self.extra_scalars()}.items():
-                # no clock: an epoch's duration would reveal how many examples were sampled
-                self.event_writer.add_scalar(name, value, steps, walltime=float(steps))
-            self.event_writer.flush()
         return self.progress_text
 
     @property
@@ -131,7 +118,7 @@ class HeldOutCurve:
         if isinstance(codec, ChatCodec):
             loss_masks = (np.array([*codec.encode_with_loss_mask(text)[1], False], bool) for text in texts)
             scores = [values[loss_mask] for values, loss_mask in zip(scores, loss_masks, strict=True)]
-            words = list(map(codec.count_loss_words, texts))
+            words = [sum(len(turn.split()) for turn in codec.extract_turns_in_loss(text)) for text in texts]
         return {"loss": replace_infinite_by_none(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
 
     def _measure_classifier(self) -> dict[str, Any]:
@@ -147,23 +134,6 @@ class HeldOutCurve:
             if len(set(true_classes.tolist())) < 2
             else float(np.bincount(predicted).max() / len(predicted)),
         }
-
-
-def make_event_writer(folder: Path | None) -> SummaryWriter | None:
-    """Open a writer of TensorBoard event files in ``folder``; ``ConfigurationError`` without package tensorboard.
-
-    Formal guarantees: only released values and constants are written: the loss on held-out public text, learning rates,
-    the noise. Nothing computed from private text before noise (a norm, a batch size) is.
-    """
-    if folder is None:
-        return None
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigurationError(
-            "train.tensorboard needs tensorboard: pip install 'redactory[plots]', or remove the key"
-        )
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder))
 
 
 def read_curve_rows(path: Path) -> list[dict[str, Any]]:

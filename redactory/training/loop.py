@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,28 +19,16 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
-from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
-from redactory.training.band_selection import compute_lr_scale
-from redactory.training.clipping import compute_clipped_sum
-from redactory.training.data import (
-    IntArray,
-    MicroBatchMap,
-    PublicText,
-    TokenizedExamples,
-    encode_classes,
-    map_micro_batches,
-    read_classes,
-    read_texts,
-)
+from redactory.training.clipping.engine import get_trainable_parameters
+from redactory.training.data import IntArray, PublicText, TokenizedExamples, encode_classes, read_classes, read_texts
 from redactory.training.held_out import NO_ROWS, HeldOutCurve
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
-from redactory.training.models.frozen_encoder import AnyCodec, encode_texts
+from redactory.training.mechanisms.mechanism import AnyMechanism, PoissonUsersGaussian
+from redactory.training.models.frozen_encoder import AnyCodec
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
-    BandedNoisySteps,
     NoiseFreeSteps,
     NoisySteps,
     ScheduledOptimizer,
@@ -52,7 +37,6 @@ from redactory.training.steps import (
     make_optimizer,
     set_flat_parameters,
 )
-from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import EncodedExamples, OriginalExamples, encode_examples, encode_public_text
 
 
@@ -61,8 +45,7 @@ class TrainingContext:
     """Objects shared by all steps of one training on ``run``; trainers make their steps from it.
 
     ``original_examples`` are the examples of a trainer with privacy units, ``public_text`` the pretraining text.
-    ``update_map`` computes users' local updates, ``micro_batch_map`` the micro-batches of all other steps. No step
-    learns from ``held_out_rows``, rows of the public split or otherwise of the public text.
+    No step learns from ``held_out_rows``, rows of the public split or otherwise of the public text.
     """
 
     run: RunFolder
@@ -72,8 +55,6 @@ class TrainingContext:
     stream: RandomStream
     original_examples: OriginalExamples | None = None
     public_text: PublicText | None = None
-    update_map: UpdateMap = map
-    micro_batch_map: MicroBatchMap = map_micro_batches
     held_out_rows: IntArray = field(default_factory=NO_ROWS.copy)
 
     def make_pretraining_steps(self) -> NoiseFreeSteps | None:
@@ -104,19 +85,16 @@ class TrainingContext:
             noisy = trainer.make_noisy_steps(self, self.make_optimizer(settings.dp_learning_rate), mechanism, ledger)
         return StepKinds(self.make_pretraining_steps(), noise_free, noisy)
 
-    def tokenize_folders(self, *folders: Path) -> TokenizedExamples:
-        """Encode the examples of data folders, one folder after the other."""
-        all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
-        return encode_texts(all_texts, self.tokenizer, self.settings.max_tokens)
-
-    def encode_data_folder(self, folder: Path) -> EncodedExamples:
-        """Encode the examples of one of the run's data folders for the task."""
+    def encode_data_folders(self, *folders: Path) -> EncodedExamples:
+        """Encode the examples of the run's data folders for the task, one folder after the other."""
         settings = self.settings
         return encode_examples(
-            read_texts(self.run, folder, settings.example_format),
+            (text for folder in folders for text in read_texts(self.run, folder, settings.example_format)),
             settings,
             self.tokenizer,
-            lambda: encode_classes(read_classes(self.run, folder), settings.classes),
+            lambda: encode_classes(
+                (name for folder in folders for name in read_classes(self.run, folder)), settings.classes
+            ),
             TRAINERS[settings.trainer].drops_masked,
         )
 
@@ -135,11 +113,10 @@ class TrainingContext:
         self,
         scheduled_optimizer: ScheduledOptimizer,
         examples: TokenizedExamples,
-        rows: IntArray | None = None,
+        rows: IntArray,
         purpose: str = "plain",
     ) -> NoiseFreeSteps:
-        """Make steps without noise over ``rows`` of ``examples``; by default over each row once."""
-        rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
+        """Make steps without noise over ``rows`` of ``examples``."""
         if purpose == (
             "plain" if TRAINERS[self.settings.trainer].noise_free_folders[:1] == ("public",) else "pretraining"
         ):
@@ -158,14 +135,7 @@ class TrainingContext:
     ) -> NoisySteps:
         """Make steps with noise on samples of ``examples``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
-        kind = NoisySteps
-        if isinstance(mechanism, BandedGaussian):
-            kind = BandedNoisySteps
-            if self.settings.optimizer != "sgd":
-                # Adam divides by the noise of one step, which later steps partly cancel
-                relation = TRAINERS[self.settings.trainer].relation
-                scheduled_optimizer.learning_rate *= compute_lr_scale(self.settings, mechanism, relation)
-        return kind(
+        return NoisySteps(
             self.network,
             scheduled_optimizer,
             examples.examples,
@@ -174,7 +144,6 @@ class TrainingContext:
             self.stream,
             ledger,
             examples.excluded_mask,
-            clipped_sum=partial(compute_clipped_sum, micro_batch_map=self.micro_batch_map),
         )
 
 
@@ -184,11 +153,6 @@ class StepKinds(NamedTuple):
     pretraining: NoiseFreeSteps | None
     noise_free: NoiseFreeSteps | None
     noisy: StepKind | None
-
-    @property
-    def correlated_steps(self) -> BandedNoisySteps | None:
-        """The noisy steps if their noise is correlated, otherwise None."""
-        return self.noisy if isinstance(self.noisy, BandedNoisySteps) else None
 
 
 class ScheduledStep(NamedTuple):
@@ -203,100 +167,60 @@ class ScheduledStep(NamedTuple):
     ends_epoch: bool
 
 
-@dataclass(frozen=True)
-class StepSchedule:
-    """The order of all steps: pretraining, then ``epochs`` epochs of noise-free and noisy steps.
+def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> list[ScheduledStep]:
+    """Put all steps in order, and set the learning rate schedules of their kinds.
 
-    ``public_first_steps`` noise-free steps precede the first epoch. Every epoch has its noise-free steps first (CRT,
-    Algorithm 1, lines 6 and 7), or, with ``is_mixed``, both kinds in an order drawn for each epoch.
+    First pretraining and ``public_pretraining_epochs`` passes over public examples, then the epochs. Each has its
+    noise-free steps first (CRT, Algorithm 1, lines 6 and 7), or, with ``public_share``, both kinds in an order drawn
+    for that epoch.
 
     Formal guarantees: the number of noisy steps and their positions are functions of constants, the size of the public
     split and random draws, so they are equal in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
     constants").
     """
-
-    step_kinds: StepKinds
-    epochs: int
-    pretraining_steps: int
-    noise_free_steps: int
-    noisy_steps: int
-    is_mixed: bool
-    stream: RandomStream
-    public_first_steps: int = 0
-
-    @classmethod
-    def from_settings(cls, settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> StepSchedule:
-        """Make the schedule of ``settings``; also sets the learning rate schedules of the step kinds."""
-        pretraining, noise_free, noisy = step_kinds
-        public_share = settings.public_share if noisy is not None else None
-        noisy_steps = 0 if noisy is None else TRAINERS[settings.trainer].count_noisy_steps(settings) // settings.epochs
-        noise_free_steps, public_first_steps = 0, 0
-        if noise_free is not None and len(noise_free.rows):
-            public_first_steps = settings.public_pretraining_epochs * noise_free.steps_per_pass
-            noise_free_steps = noise_free.steps_per_pass * math.ceil(
-                settings.min_public_steps / noise_free.steps_per_pass
+    pretraining, noise_free, noisy = step_kinds
+    public_share = settings.public_share if noisy is not None else None
+    noisy_steps = 0 if noisy is None else TRAINERS[settings.trainer].count_noisy_steps(settings) // settings.epochs
+    pretraining_steps = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_per_pass
+    noise_free_steps, public_first_steps = 0, 0
+    if noise_free is not None and len(noise_free.rows):
+        public_first_steps = settings.public_pretraining_epochs * noise_free.steps_per_pass
+        noise_free_steps = noise_free.steps_per_pass * math.ceil(settings.min_public_steps / noise_free.steps_per_pass)
+        if public_share is not None:
+            noise_free_steps = round(noisy_steps * public_share / (1.0 - public_share))
+    steps = list[ScheduledStep]()
+    kind: StepKind | None
+    for kind, count, label in (
+        (pretraining, pretraining_steps, "pretraining"),
+        (noise_free, public_first_steps, "public first"),
+    ):
+        for number in range(count):
+            assert kind is not None
+            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, number + 1 == count))
+    for epoch in range(settings.epochs):
+        is_noisy_order = np.arange(noise_free_steps + noisy_steps) >= noise_free_steps
+        if public_share is not None:
+            is_noisy_order = is_noisy_order[stream.permutation("order of steps", epoch, len(is_noisy_order))]
+        finished = [0, 0]
+        for position, is_noisy in enumerate(is_noisy_order.tolist(), 1):
+            kind, count, first = (
+                (noisy, noisy_steps, 0) if is_noisy else (noise_free, noise_free_steps, public_first_steps)
             )
-            if public_share is not None:
-                noise_free_steps = round(noisy_steps * public_share / (1.0 - public_share))
-        pretraining_steps = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_per_pass
-        step_counts = (
-            pretraining_steps,
-            public_first_steps + settings.epochs * noise_free_steps,
-            settings.epochs * noisy_steps,
-        )
-        for kind, steps in zip(step_kinds, step_counts, strict=True):
-            if kind is not None and (settings.learning_rate_schedule != "constant" or settings.warm_up):
-                scheduled_optimizer = kind.scheduled_optimizer
-                scheduled_optimizer.steps, scheduled_optimizer.schedule = steps, settings.learning_rate_schedule
-                scheduled_optimizer.warm_up = settings.warm_up
-        is_mixed = public_share is not None
-        return cls(
-            step_kinds,
-            settings.epochs,
-            pretraining_steps,
-            noise_free_steps,
-            noisy_steps,
-            is_mixed,
-            stream,
-            public_first_steps,
-        )
-
-    def __len__(self) -> int:
-        return (
-            self.pretraining_steps + self.public_first_steps + self.epochs * (self.noise_free_steps + self.noisy_steps)
-        )
-
-    def __iter__(self) -> Iterator[ScheduledStep]:
-        """Yield every step of the training, in order."""
-        for noise_free, steps, label in (
-            (self.step_kinds.pretraining, self.pretraining_steps, "pretraining"),
-            (self.step_kinds.noise_free, self.public_first_steps, "public first"),
-        ):
-            for number in range(steps):
-                assert noise_free is not None
-                yield ScheduledStep(noise_free, number, label, number + 1, steps, False, number + 1 == steps)
-        for epoch in range(self.epochs):
-            is_noisy_order = np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps
-            finished = [0, 0]
-            if self.is_mixed:
-                is_noisy_order = is_noisy_order[self.stream.permutation("order of steps", epoch, len(is_noisy_order))]
-            for position, is_noisy in enumerate(is_noisy_order.tolist(), 1):
-                kind, total = (
-                    (self.step_kinds.noisy, self.noisy_steps)
-                    if is_noisy
-                    else (self.step_kinds.noise_free, self.noise_free_steps)
-                )
-                assert kind is not None
-                finished[is_noisy] += 1
-                label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
-                number = (0 if is_noisy else self.public_first_steps) + epoch * total + finished[is_noisy] - 1
-                yield ScheduledStep(
-                    kind, number, label, finished[is_noisy], total, is_noisy, position == len(is_noisy_order)
-                )
+            assert kind is not None
+            number, ends_epoch = first + epoch * count + finished[is_noisy], position == len(is_noisy_order)
+            finished[is_noisy] += 1
+            label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
+            steps.append(ScheduledStep(kind, number, label, finished[is_noisy], count, is_noisy, ends_epoch))
+    if settings.learning_rate_schedule != "constant" or settings.warm_up:
+        for kind in filter(None, step_kinds):
+            optimizer = kind.scheduled_optimizer
+            optimizer.steps = sum(step.kind is kind for step in steps)
+            optimizer.schedule, optimizer.warm_up = settings.learning_rate_schedule, settings.warm_up
+    return steps
 
 
-CHECKPOINT_SECONDS = 30.0
-"""Maximum time between checkpoints, unless writing one is slow."""
+CHECKPOINT_SECONDS, CHECKPOINT_STEPS = 30.0, 500
+"""Maximum time, unless writing is slow, and maximum number of steps between checkpoints."""
 _WRITE_TIME_FACTOR = 20.0
 """Minimum time between checkpoints, in multiples of the last write time: large models are written less often."""
 
@@ -309,24 +233,18 @@ class Checkpoint:
     are keyed by step, so the only counter is the number of finished steps.
 
     Formal guarantees: the file contains no key and no text. Everything in it was released by noisy steps or follows
-    from public examples, except the last clipped sums of ``correlated_steps``: with those it is a secret of the run,
-    encrypted if the run is.
+    from public examples.
     """
 
     path: Path
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    correlated_steps: BandedNoisySteps | None = None
     weight_average: WeightAverage | None = None
-
-    @property
-    def _trainable_parameters(self) -> dict[str, nn.Parameter]:
-        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
-        network = {name: parameter.detach().cpu() for name, parameter in self._trainable_parameters.items()}
+        network = {name: p.detach().cpu() for name, p in get_trainable_parameters(self.network).items()}
         optimizer_states = [
             {
                 index: {key: value.cpu() for key, value in optimizer_state.items() if isinstance(value, torch.Tensor)}
@@ -337,11 +255,6 @@ class Checkpoint:
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
         if self.weight_average is not None and self.weight_average.mean is not None:
             state["average"] = self.weight_average.mean.cpu()
-        if self.correlated_steps is not None:
-            content = io.BytesIO()
-            torch.save({**state, "correlated": self.correlated_steps.resume_state}, content)
-            write_secret(self.path, content.getvalue())
-            return
         with commit_file(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
@@ -350,25 +263,21 @@ class Checkpoint:
         """Load the state and return the number of finished steps; 0 if the file is missing or of another training."""
         if not self.path.exists():
             return 0
-        file = self.path if self.correlated_steps is None else io.BytesIO(read_secret(self.path))
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
         if state["binding"] != self.binding:
             return 0
-        for name, parameter in self._trainable_parameters.items():
+        for name, parameter in get_trainable_parameters(self.network).items():
             parameter.copy_(state["network"][name])
         for optimizer, optimizer_state in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": optimizer_state})
-        if self.correlated_steps is not None:
-            self.correlated_steps.resume_state = state["correlated"]
         if self.weight_average is not None and "average" in state:
-            self.weight_average.mean = state["average"].to(next(iter(self._trainable_parameters.values())).device)
+            self.weight_average.mean = state["average"].to(next(self.network.parameters()).device)
         return int(state["steps"])
 
 
 def iterate_remaining_steps(
-    schedule: StepSchedule,
+    schedule: Sequence[ScheduledStep],
     checkpoint: Checkpoint,
-    checkpoint_interval: int,
     recorded_steps: int,
     progress: Progress,
     describe_epsilon: Callable[[int], str] = lambda steps: "",
@@ -377,26 +286,27 @@ def iterate_remaining_steps(
 ) -> Iterator[tuple[int, ScheduledStep]]:
     """Yield the remaining steps with their numbers from 1; the caller carries each out before the next.
 
-    A checkpoint follows every ``checkpoint_interval`` steps, every epoch and some time. ``recorded_steps`` is the
-    number of noisy steps in the ledger; ``remark`` returns the epsilon spent so far for the progress line. After each
-    epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only affects checkpoint
-    times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
+    A checkpoint follows every epoch, :data:`CHECKPOINT_STEPS` steps and :data:`CHECKPOINT_SECONDS`. ``recorded_steps``
+    is the number of noisy steps in the ledger; ``describe_epsilon`` returns the epsilon spent so far for the progress
+    line. After each epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only
+    affects checkpoint times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps
+    than the ledger.
     """
-    finished_steps, steps = checkpoint.restore(), iter(schedule)
-    if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
+    finished_steps = checkpoint.restore()
+    if sum(step.is_noisy for step in schedule[:finished_steps]) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
     curve_text = curve.load_or_measure(finished_steps) if curve else ""
-    time_left = RemainingTimeEstimator(islice(schedule, finished_steps, None))
+    time_left = RemainingTimeEstimator(schedule[finished_steps:])
     written_at, write_seconds = clock(), 0.0
     last_step_at = written_at
-    for step_number, step in enumerate(steps, finished_steps + 1):
+    for step_number, step in enumerate(schedule[finished_steps:], finished_steps + 1):
         yield step_number, step
         if checkpoint.weight_average is not None:
             checkpoint.weight_average.add_weights(step_number)
         if curve and step.ends_epoch:
             curve_text = curve.measure_loss(step_number)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
-        if step_number % checkpoint_interval == 0 or step.ends_epoch or is_due:
+        if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
             previous = clock()
             checkpoint.write(step_number)
             written_at = clock()
@@ -417,13 +327,12 @@ class RemainingTimeEstimator:
     """Estimates the time left from the mean duration of finished steps of each kind."""
 
     def __init__(self, steps: Iterable[ScheduledStep]) -> None:
-        self._remaining = Counter(self._get_kind_name(step) for step in steps)
-        self._finished: Counter[str] = Counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._remaining = Counter((step.label == "pretraining", step.is_noisy) for step in steps)
+        self._finished, self._seconds = Counter[tuple[bool, bool]](), defaultdict[tuple[bool, bool], float](float)
 
     def format_time_left(self, step: ScheduledStep, seconds: float) -> str:
         """Return the progress text after ``step``, which took ``seconds``; empty while a remaining kind has no mean."""
-        kind = self._get_kind_name(step)
+        kind = step.label == "pretraining", step.is_noisy
         self._remaining[kind] -= 1
         self._finished[kind] += 1
         self._seconds[kind] += seconds
@@ -436,7 +345,3 @@ class RemainingTimeEstimator:
             return ""
         hours, minutes = divmod(math.ceil(seconds_left / 60.0), 60)
         return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
-
-    @staticmethod
-    def _get_kind_name(step: ScheduledStep) -> str:
-        return "pretraining" if step.label == "pretraining" else f"noisy {step.is_noisy}"

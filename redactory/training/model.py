@@ -27,6 +27,7 @@ from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
+from redactory.training.models.folder_encoder import FolderEncoder
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FrozenEncoder,
@@ -64,13 +65,7 @@ from redactory.training.models.recurrent import (
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import (
-    CLASSIFIER_KINDS,
-    FolderSettings,
-    FrozenEncoderSettings,
-    ModelSettings,
-    TransformerSettings,
-)
+from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
 
@@ -84,7 +79,7 @@ _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "bag": (BagEncoder, None),
 }
 """By kind: encoder of the classifier, and language model. All other kinds are Hugging Face networks."""
-_FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT_KINDS.values()}
+_FORMATS = {kinds[0].FORMAT: kinds for kinds in (*_RECURRENT_KINDS.values(), (FolderEncoder, None))}
 _VECTOR_FORMATS = {kind.FORMAT: kind for kind in (VectorClassifier, AdaptedClassifier)}
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _MAX_TOKENS_KEY, _CHAT_KEY = "max_tokens", "redactory_chat"
@@ -106,12 +101,7 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
 
 
 def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
-    """Build the uninitialised language model for ``tokenizer``; ``ConfigurationError`` for a classifier's settings."""
-    if settings.kind in CLASSIFIER_KINDS:
-        raise ConfigurationError(
-            f"train.model.kind: {settings.kind} reads a whole text and cannot predict the next word; use it "
-            "with train.task: classify"
-        )
+    """Build the uninitialised language model of a training's ``settings`` for ``tokenizer``."""
     if isinstance(settings, TransformerSettings):
         ends = {"bos_token_id": tokenizer.begin_id, "eos_token_id": tokenizer.end_id}
         return CausalNetwork(make_fresh_transformer(settings.kind, settings, vocab_size=tokenizer.size, **ends))
@@ -127,18 +117,7 @@ def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> Lan
 
 
 def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tuple[str, ...]) -> ClassifierNetwork:
-    """Build the classifier of ``settings`` for ``tokenizer``, not yet initialised.
-
-    ``classes`` are public names, by number. Raises ``ConfigurationError`` if they are fewer than two or not distinct,
-    or if the network does not predict classes.
-    """
-    if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise ConfigurationError("train.classes: task classify needs at least two classes, each named once")
-    if settings.kind == "gpt2" or settings.kind == "llama":
-        raise ConfigurationError(
-            f"train.model.kind: {settings.kind} predicts words; task classify needs encoder, bag, lstm, awd-lstm, "
-            "bilstm, bert or a folder"
-        )
+    """Build the uninitialised classifier of a training's ``settings``; ``classes`` are public names, by number."""
     if isinstance(tokenizer, FrozenEncoder):
         mean = tokenizer.compute_public_mean()
         if isinstance(tokenizer, AdaptableEncoder):

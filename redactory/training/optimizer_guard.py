@@ -221,10 +221,3 @@ def hash_frozen_state(network: nn.Module) -> str:
 def _read_generator_states() -> list[Tensor]:
     cuda: Any = torch.cuda
     return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]
-
-
-def get_world_size() -> int:
-    """Return the number of processes that train together, according to torch."""
-    distributed: Any = torch.distributed
-    ready = distributed.is_available() and distributed.is_initialized()
-    return int(distributed.get_world_size()) if ready else 1

@@ -15,13 +15,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import RecordLog
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import is_finished
+from redactory.training.clipping.distributed import is_distributed
+from redactory.training.clipping.engine import get_trainable_parameters
 from redactory.training.custom_network import (
     LossFunction,
     describe_network,
@@ -30,26 +31,26 @@ from redactory.training.custom_network import (
     wrap_network,
 )
 from redactory.training.data import Batch, open_public_text, read_manifest_digest
-from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
-from redactory.training.loop import Checkpoint, ScheduledStep, StepSchedule, TrainingContext, iterate_remaining_steps
-from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, require_same_head
-from redactory.training.model import LanguageModel, TextClassifier, save_model
+from redactory.training.loop import ScheduledStep, TrainingContext
+from redactory.training.mechanisms.ledger import END, StepLedger, require_same_head
+from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.models.frozen_encoder import FrozenEncoder
 from redactory.training.models.hugging_face import SequenceClassifier, has_adapters
 from redactory.training.models.network import Network
 from redactory.training.numerics import resolve_device
-from redactory.training.optimizer_guard import OptimizerGuard, get_world_size
+from redactory.training.optimizer_guard import OptimizerGuard
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, WeightAverage, make_optimizer
+from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import TextCodec
 from redactory.training.train import (
     begin_or_resume_ledger,
-    compute_update_norms,
     load_finished_summary,
     open_training_ledger,
     plan_training,
+    record_trained_model,
     require_unchanged_public_text,
     require_unchanged_sources,
+    schedule_remaining_steps,
     seal_model,
 )
 from redactory.training.trainers import get_trainer
@@ -159,13 +160,12 @@ class PrivateLoop:
         self._guard.attach(network, optimizers)
         guarded_optimizers = self._guard.optimizers
         loop_record = {
+            **describe_network(network),
+            "frozen": self._guard.frozen_sha256,
             "optimizers": [get_qualified_class_name(optimizer) for optimizer in guarded_optimizers],
             "public_steps": self._public_steps,
         }
-        head = {
-            **self._head,
-            "own_loop": {**describe_network(network), "frozen": self._guard.frozen_sha256, **loop_record},
-        }
+        head = {**self._head, "own_loop": loop_record}
         path = run.get_initial_weights_path(name)
         if not log.records:
             for leftover in (path, run.get_checkpoint_path(name)):
@@ -183,22 +183,11 @@ class PrivateLoop:
         for array in (noisy_steps.examples.ids, noisy_steps.examples.offsets, noisy_steps.examples.labels):
             if array is not None:
                 array.setflags(write=False)  # read-only in memory too
-        schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        weight_average = WeightAverage.from_share(network, settings.weight_averaging_fraction, len(schedule))
-        correlated, checkpoint_path = step_kinds.correlated_steps, run.get_checkpoint_path(name)
-        checkpoint = Checkpoint(checkpoint_path, binding, network, guarded_optimizers, correlated, weight_average)
-        self._remaining_steps = iterate_remaining_steps(
-            schedule,
-            checkpoint,
-            settings.checkpoint_steps,
-            sum(record.type == NOISY_STEP for record in log.records),
-            self._progress,
-            make_empty_remark
-            if self._progress is ignore_progress or self.spec.failure_reason
-            else make_epsilon_remark_function(self.spec),
+        step_count, self._remaining_steps = schedule_remaining_steps(
+            context, self.spec, step_kinds, guarded_optimizers, binding, log, self._progress
         )
         self._next_step = next(self._remaining_steps, None)  # reads the checkpoint
-        self._remaining_count = 0 if self._next_step is None else len(schedule) - self._next_step[0] + 1
+        self._remaining_count = 0 if self._next_step is None else step_count - self._next_step[0] + 1
         self._guard.record_state()
 
     def __len__(self) -> int:
@@ -259,10 +248,8 @@ class PrivateLoop:
         for adapter_config in library_model.peft_config.values() if has_adapters(library_model) else ():
             # the name only, not the path
             adapter_config.base_model_name_or_path = Path(adapter_config.base_model_name_or_path or "").name
-        norms = compute_update_norms(load_file(self._run.get_initial_weights_path(settings.model_name)), network)
-        files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
-        weights = file_sha256(folder.weights)
-        log.append(END, {"steps": self.spec.steps, "weights": weights, "files": files, "update_norms": norms})
+        initial_weights = load_file(self._run.get_initial_weights_path(settings.model_name))
+        record_trained_model(log, folder, self.spec, model, initial_weights)
 
 
 @dataclass(frozen=True)
@@ -332,9 +319,8 @@ def _require_supported_settings(settings: TrainSettings) -> None:
             f"train.trainer: {settings.trainer} has no noisy steps on examples, which a custom loop could "
             "run; set crt, crt-drop, dpsgd or uedp-bounded, or use redactory train"
         )
-    for key in ("held_out", "tensorboard"):
-        if getattr(settings, key) is not None:
-            raise ConfigurationError(f"train.{key}: a custom loop measures by itself; remove it")
+    if settings.held_out is not None:
+        raise ConfigurationError("train.held_out: a custom loop measures by itself; remove it")
     if settings.model.kind == "encoder":
         raise ConfigurationError(
             "train.model.kind: a custom loop gives its network tokens, not vectors; set another kind (bag), whose "
@@ -342,16 +328,14 @@ def _require_supported_settings(settings: TrainSettings) -> None:
         )
     if settings.chat is not None or settings.precision != "float32":
         raise ConfigurationError("train.chat, train.precision: only redactory train supports them; remove them")
-    if settings.workers > 1:
-        raise ConfigurationError("train.workers: a custom loop has one process; remove it")
-    if get_world_size() > 1:
+    if is_distributed():
         raise ConfigurationError("several processes would each step independently: start the loop in one process")
 
 
 @torch.no_grad()
 def _save_or_restore_first_weights(network: Network, path: Path) -> None:
     """Save the initial weights, or restore them if already saved."""
-    trainable_parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    trainable_parameters = get_trainable_parameters(network)
     if not path.exists():
         with commit_file(path) as temporary:
             save_file({name: p.detach().cpu().contiguous() for name, p in trainable_parameters.items()}, temporary)

@@ -123,7 +123,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
 
 def make_selective_steps(context: TrainingContext, scheduled_optimizer: ScheduledOptimizer) -> SelectiveDpSteps:
     """Make the steps of a training on the vault, with the strict policy's private tokens."""
-    settings, examples = context.settings, context.tokenize_folders(context.run.vault)
+    settings, examples = context.settings, context.encode_data_folders(context.run.vault).examples
     assert isinstance(context.tokenizer, Tokenizer)
     assert settings.noise_multiplier is not None
     return SelectiveDpSteps(

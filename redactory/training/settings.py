@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import math
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -202,11 +202,6 @@ class TrainSettings(Settings):
         "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
         "file like public_text's, which does not affect the training. Training never stops early.",
     )
-    tensorboard: Path | None = Field(
-        None,
-        description="A folder for TensorBoard event files: the loss on held_out, learning rates and the "
-        "noise; nothing of private text.",
-    )
     name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
     prefix: Literal["role", "class"] | None = Field(
@@ -227,11 +222,6 @@ class TrainSettings(Settings):
     )
     sampling_rate: Rate = Field(
         0.01, description="Probability q of each example in each noisy step: chosen, never a count of private text."
-    )
-    noise_bands: PositiveInt | Literal["auto"] = Field(
-        1,
-        description="Correlated noise: over how many steps it partly cancels (1: independent). auto: the "
-        "smallest number with nearly the least error at the target epsilon; plan shows them all.",
     )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
@@ -307,16 +297,6 @@ class TrainSettings(Settings):
         None, description="Test mode: random draws repeat, and whoever knows the seed can subtract the noise."
     )
     threads: PositiveInt = Field(2, description="Number of CPU threads; results are bit-equal for equal numbers.")
-    workers: PositiveInt = Field(
-        1,
-        description="Processes of this machine that share the micro-batches of a noisy step "
-        "(max_physical_batch_tokens), or its users, each with threads threads; the result has the same bits.",
-    )
-    checkpoint_steps: PositiveInt = Field(
-        500,
-        description="Steps between checkpoints that an interrupted training can resume from; also after "
-        "every epoch and about every half minute.",
-    )
     device: Device = Field(
         "cpu",
         description="Where to compute; a replayed step is bit-equal on cpu only. auto: on cuda if torch "
@@ -329,8 +309,7 @@ class TrainSettings(Settings):
     )
     max_physical_batch_tokens: PositiveInt = Field(
         4096,
-        description="Tokens (with padding) held in memory at once in a noisy step: the micro-batches that "
-        "workers share; changes no result beyond rounding.",
+        description="Tokens (with padding) held in memory at once in a noisy step; changes no result beyond rounding.",
     )
 
     @model_validator(mode="wrap")
@@ -354,135 +333,76 @@ class TrainSettings(Settings):
 
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:
-        if self.workers > 1 and self.device != "cpu":
-            raise ValueError("workers: several processes can train only on device cpu; remove one of the two")
-        context = None if getattr(self.model, "folder", None) else getattr(self.model, "context", None)
-        if self.task == "next-word" and context is not None and self.max_tokens > context:
-            raise ValueError(
-                f"max_tokens: the model reads {context} tokens, but max_tokens is {self.max_tokens}: lower "
-                "it, or raise model.context"
-            )
-        problem = (
-            self._find_prefix_problem()
-            or self._find_chat_problem()
-            or self._find_task_problem()
-            or self._find_vocabulary_problem()
-            or self._find_held_out_problem()
-            or self._find_budget_problem()
-            or self._find_bands_problem()
-            or self._find_precision_problem()
-            or TRAINERS[self.trainer].find_settings_problem(self)
-        )
-        if problem is not None:
+        if problem := next(self._find_problems(), None) or TRAINERS[self.trainer].find_settings_problem(self):
             raise ValueError(problem)
         return self
 
-    def _find_prefix_problem(self) -> str | None:
-        trainer = TRAINERS[self.trainer]
-        if self.prefix == "role" and not set(trainer.folder_names) <= {"public", "private"}:
-            return "train.prefix: only crt, crt-drop and redact-only read roles: use one of them"
-        if self.prefix == "class" and (trainer.has_units or self.task == "classify"):
-            return "train.prefix: class needs a model that predicts words, and secrets or examples to protect"
-        return None
-
-    def _find_chat_problem(self) -> str | None:
-        if self.chat is None:
-            return None
-        if self.task == "classify" or self.prefix:
-            return f"train.chat: a template writes the roles; remove {'prefix' if self.prefix else 'task'}"
-        if self.public_weighting == "count":
-            return "train.public_weighting: the occurrences of conversations are not counted; remove it"
-        trainer = TRAINERS[self.trainer]
-        if not trainer.can_chat:
-            supporting_trainers = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_chat)
-            return f"train.chat: conversations are trained by {supporting_trainers}; use one of them"
-        if trainer.has_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
-            return (
-                f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
-                "conversation, and units.duplicates to keep"
+    def _find_problems(self) -> Iterator[str]:
+        """Yield the keys that do not suit each other, whatever the trainer refuses itself; each with a fix."""
+        trainer, model, tokenizer = TRAINERS[self.trainer], self.model, self.tokenizer
+        is_classifier, folder = self.task == "classify", getattr(model, "folder", None)
+        context = None if folder else getattr(model, "context", None)
+        if not is_classifier and context is not None and self.max_tokens > context:
+            yield (
+                f"max_tokens: the model reads {context} tokens, but max_tokens is {self.max_tokens}: lower "
+                "it, or raise model.context"
             )
-        return None
-
-    def _find_task_problem(self) -> str | None:
-        is_classifier, classes, kind = self.task == "classify", self.classes, self.model.kind
-        if is_classifier and len(classes) < 2:
-            return "train.classes: task classify needs the names of at least two classes"
-        if len(set(classes)) != len(classes) or "" in classes:
-            return "train.classes: a name is empty or occurs twice"
-        if classes and not is_classifier:
-            return "train.classes: only for task classify"
-        if is_classifier and kind in ("gpt2", "llama"):
-            return (
-                f"train.model.kind: {kind} predicts words; task classify needs encoder, bag, lstm, awd-lstm, "
+        if self.prefix == "role" and not set(trainer.folder_names) <= {"public", "private"}:
+            yield "train.prefix: only crt, crt-drop and redact-only read roles: use one of them"
+        if self.prefix == "class" and (trainer.has_units or is_classifier):
+            yield "train.prefix: class needs a model that predicts words, and secrets or examples to protect"
+        if self.chat is not None:
+            if is_classifier or self.prefix:
+                yield f"train.chat: a template writes the roles; remove {'prefix' if self.prefix else 'task'}"
+            if self.public_weighting == "count":
+                yield "train.public_weighting: the occurrences of conversations are not counted; remove it"
+            if not trainer.can_chat:
+                yield f"train.chat: conversations are trained by {_name_trainers('can_chat')}; use one of them"
+            if trainer.has_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
+                yield (
+                    f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
+                    "conversation, and units.duplicates to keep"
+                )
+        if is_classifier and len(self.classes) < 2:
+            yield "train.classes: task classify needs the names of at least two classes"
+        if len(set(self.classes)) != len(self.classes) or "" in self.classes:
+            yield "train.classes: a name is empty or occurs twice"
+        if self.classes and not is_classifier:
+            yield "train.classes: only for task classify"
+        if is_classifier and model.kind in ("gpt2", "llama"):
+            yield (
+                f"train.model.kind: {model.kind} predicts words; task classify needs encoder, bag, lstm, awd-lstm, "
                 "bilstm, bert or a folder"
             )
-        if not is_classifier and kind in CLASSIFIER_KINDS:
-            return f"train.model.kind: {kind} predicts classes; set task to classify, or use another kind"
-        if is_classifier and not TRAINERS[self.trainer].can_classify:
-            supporting_trainers = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_classify)
-            return f"train.task: classify is trained by {supporting_trainers}"
-        return None
-
-    def _find_vocabulary_problem(self) -> str | None:
-        trainer, tokenizer = TRAINERS[self.trainer], self.tokenizer
+        if not is_classifier and model.kind in CLASSIFIER_KINDS:
+            yield f"train.model.kind: {model.kind} predicts classes; set task to classify, or use another kind"
+        if is_classifier and not trainer.can_classify:
+            yield f"train.task: classify is trained by {_name_trainers('can_classify')}"
         if self.public_text is None and (self.pretraining_epochs or tokenizer == "public_text"):
             reason = "pretraining_epochs needs it" if self.pretraining_epochs else "train.tokenizer names it"
-            return f"train.public_text: {reason}, but it is not set"
-        if tokenizer != "auto" and (self.model.kind == "encoder" or getattr(self.model, "folder", None) is not None):
-            return "train.tokenizer: a pretrained model has its tokenizer: remove one of the two"
+            yield f"train.public_text: {reason}, but it is not set"
+        if tokenizer != "auto" and (model.kind == "encoder" or folder is not None):
+            yield "train.tokenizer: a pretrained model has its tokenizer: remove one of the two"
         if trainer.hides_units and tokenizer == "public":
-            return (
+            yield (
                 f"train.tokenizer: {self.trainer} protects users and entities, so not even the vocabulary "
                 "may come from the corpus: remove it, or give other public text (train.public_text)"
             )
-        return None
-
-    def _find_held_out_problem(self) -> str | None:
-        if self.tensorboard is not None and self.held_out is None:
-            return "train.tensorboard: its curves are measured on public text: set train.held_out too"
-        if self.held_out is None or isinstance(self.held_out, Path):
-            return None
-        if not 0.0 < self.held_out <= 0.5:
-            return "train.held_out: expected a share above 0 and at most 0.5, or a file of public text"
-        if TRAINERS[self.trainer].noise_free_folders[:1] != ("public",) and self.public_text is None:
-            return f"train.held_out: {self.trainer} does not use the public split: give a file of public text"
-        return None
-
-    def _find_budget_problem(self) -> str | None:
-        if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.file_keys:
-            return None
-        return (
-            f"train.budget: the contents of units.{self.units.file_keys[0]} are not recorded, so different "
-            "trainings might protect different units: remove the budget or the list"
-        )
-
-    def _find_bands_problem(self) -> str | None:
-        if self.noise_bands == 1:
-            return None
-        trainer, max_bands = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
-        if trainer.noised_folder is None or trainer.has_units:
-            supporting_trainers = ", ".join(
-                name for name, candidate in TRAINERS.items() if candidate.noised_folder and not candidate.has_units
+        if isinstance(self.held_out, float):
+            if not 0.0 < self.held_out <= 0.5:
+                yield "train.held_out: expected a share above 0 and at most 0.5, or a file of public text"
+            if trainer.noise_free_folders[:1] != ("public",) and self.public_text is None:
+                yield f"train.held_out: {self.trainer} does not use the public split: give a file of public text"
+        if self.budget is not None and trainer.hides_units and self.units.file_keys:
+            yield (
+                f"train.budget: the contents of units.{self.units.file_keys[0]} are not recorded, so different "
+                "trainings might protect different units: remove the budget or the list"
             )
-            return f"train.noise_bands: correlated noise is proved for {supporting_trainers}; remove it"
-        if self.noise_bands == "auto":
-            problem = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
-            return problem if self.noise_multiplier else None
-        if self.noise_bands * self.sampling_rate > 1.0:
-            return (
-                f"train.noise_bands: a step draws from one of {self.noise_bands} groups at "
-                f"{self.noise_bands} times sampling_rate, which is above 1; set at most {max_bands}, or a lower "
-                "sampling_rate"
-            )
-        return None
-
-    def _find_precision_problem(self) -> str | None:
-        if self.precision == "bf16" and not TRAINERS[self.trainer].noise_free_folders and not self.pretraining_epochs:
-            return (
+        if self.precision == "bf16" and not trainer.noise_free_folders and not self.pretraining_epochs:
+            yield (
                 f"train.precision: bf16 is for noise-free steps, but {self.trainer} has none: remove it, or "
                 "set public_text and pretraining_epochs"
             )
-        return None
 
     @property
     def vocabulary_sources(self) -> tuple[str, ...]:
@@ -509,9 +429,7 @@ class TrainSettings(Settings):
         """How the run's examples are read."""
         if self.chat is not None:
             return self.chat.example
-        if self.prefix == "class":
-            return "class"
-        return "roles" if self.prefix else "texts"
+        return "class" if self.prefix == "class" else "roles" if self.prefix else "texts"
 
     @property
     def has_whole_conversations(self) -> bool:
@@ -525,16 +443,14 @@ class TrainSettings(Settings):
 
 
 def settings_to_json(settings: TrainSettings) -> dict[str, Any]:
-    """Convert ``settings`` to JSON with names for paths, without keys that change no bit (``workers``)."""
-    result: dict[str, Any] = _replace_paths_with_names(
-        settings.model_dump(exclude={"budget", "workers", "tensorboard"})
-    )
+    """Convert ``settings`` to JSON with names for paths, without the budget."""
+
+    def convert(value: Any) -> Any:
+        return value.name if isinstance(value, Path) else to_jsonable_python(value)
+
+    result: dict[str, Any] = json.loads(json.dumps(settings.model_dump(exclude={"budget"}), default=convert))
     return result
 
 
-def _replace_paths_with_names(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _replace_paths_with_names(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_paths_with_names(part) for part in value]
-    return value.name if isinstance(value, Path) else to_jsonable_python(value)
+def _name_trainers(ability: str) -> str:
+    return ", ".join(name for name, trainer in TRAINERS.items() if getattr(trainer, ability))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
 from redactory.training.data import IntArray, TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import BandedGaussian, Mechanism
-from redactory.training.mechanisms.step_size import compute_step_size
+from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.network import Network
 
 _CHECK_INTERVAL = 1000
@@ -27,7 +25,11 @@ _CHECK_INTERVAL = 1000
 
 @dataclass
 class ScheduledOptimizer:
-    """An optimizer, possibly shared, with one step kind's rate; ``steps`` enables :func:`compute_step_size`."""
+    """An optimizer, possibly shared, with one step kind's learning rate, which changes if ``steps`` is their number.
+
+    It then rises from zero over the share ``warm_up`` of the steps, and falls to zero as ``schedule`` says ("linear",
+    "cosine"; "constant" keeps it).
+    """
 
     optimizer: Optimizer
     learning_rate: float
@@ -39,7 +41,12 @@ class ScheduledOptimizer:
         """Return the learning rate of step ``number``."""
         if self.steps is None:
             return self.learning_rate
-        return self.learning_rate * compute_step_size(number, self.steps, self.schedule, self.warm_up)
+        warm_up_steps = self.warm_up * self.steps
+        if number < warm_up_steps:
+            return self.learning_rate * ((number + 1) / (warm_up_steps + 1))
+        progress = (number - warm_up_steps) / (self.steps - warm_up_steps)
+        cosine = 0.5 + 0.5 * math.cos(math.pi * progress)
+        return self.learning_rate * {"constant": 1.0, "linear": 1.0 - progress, "cosine": cosine}[self.schedule]
 
     def step(self, number: int) -> None:
         """Update the parameters by their gradients, in step ``number`` of this kind."""
@@ -107,14 +114,8 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 
     Formal guarantees: inclusions are independent over examples and steps if the root of the stream is secret; each has
     probability ``sampling_rate`` up to 2⁻⁵³. A batch is never truncated, filled up or skipped: an empty one is a step
-    of noise alone (``docs/guarantees.md``, "Sampling and constants"). With a banded mechanism each example draws its
-    group once, from the secret stream, and is sampled only in the steps of that group.
+    of noise alone (``docs/guarantees.md``, "Sampling and constants").
     """
-    if isinstance(mechanism, BandedGaussian):
-        bands = mechanism.matrix.bands
-        groups = np.floor(stream.uniform("groups", 0, example_count) * bands)
-        is_drawn = stream.uniform("coins", step, example_count) < mechanism.group_rate
-        return np.flatnonzero(is_drawn & (groups == step % bands))
     return np.flatnonzero(stream.uniform("coins", step, example_count) < mechanism.sampling_rate)
 
 
@@ -122,9 +123,8 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
-    ``dropped_mask``, if given, marks examples with a zero gradient wherever they are sampled. The result of
-    ``clipped_sum`` has the same bits wherever its micro-batches are computed. In the first step and every 1,000th after
-    it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
+    ``dropped_mask``, if given, marks examples with a zero gradient wherever they are sampled. In the first step and
+    every 1,000th after it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
 
     ``public_examples``, if given, are sampled at the same rate, with coins of their own that need not be secret. Each
     adds its clipped gradient without noise. So public and private examples count alike, whatever their numbers.
@@ -142,7 +142,6 @@ class NoisySteps:
     stream: RandomStream
     ledger: Admission
     dropped_mask: NDArray[np.bool_] | None = None
-    clipped_sum: Callable[..., Tensor] = compute_clipped_sum
     public_examples: TokenizedExamples | None = None
     _last_check: int = field(default=-1, init=False)
 
@@ -162,10 +161,9 @@ class NoisySteps:
             self.network, self.examples, rows, self.max_physical_batch_tokens
         ):
             self._last_check = check_number
-        total = self.clipped_sum(
-            self.network, self.examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
-        )
-        gradient = self.compute_noisy_gradient(number, total)
+        total = self.sum_clipped_gradients(self.examples, rows)
+        self.ledger.authorize_noisy_step(number, total)
+        gradient = self.mechanism.compute_noisy_mean(total, self.stream, number)
         if self.public_examples is not None:
             gradient += self.compute_public_sum(number) / self.mechanism.normaliser
         apply_gradient(self.network, self.scheduled_optimizer, gradient, number)
@@ -175,62 +173,13 @@ class NoisySteps:
         assert self.public_examples is not None
         coins = self.stream.uniform("public coins", number, len(self.public_examples))
         rows = np.flatnonzero(coins < self.mechanism.sampling_rate)
-        return self.clipped_sum(
-            self.network, self.public_examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
+        return self.sum_clipped_gradients(self.public_examples, rows)
+
+    def sum_clipped_gradients(self, examples: TokenizedExamples, rows: IntArray) -> Tensor:
+        """Sum the clipped gradients of the examples ``rows``."""
+        return compute_clipped_sum(
+            self.network, examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
         )
-
-    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """Return the admitted sum with its noise, divided by the constant."""
-        self.ledger.authorize_noisy_step(number, total)
-        return self.mechanism.compute_noisy_mean(total, self.stream, number)
-
-
-@dataclass
-class BandedNoisySteps(NoisySteps):
-    """DP-SGD with correlated noise: mixes the sums of the last b steps, adds noise, and inverts the mixing.
-
-    ``sums`` are the last b − 1 clipped sums, by step: private, kept only in memory and in the checkpoint. ``moved`` are
-    the last rows of C⁻¹ applied to the noisy rows. Together they hold about 2b copies of the gradient.
-
-    Formal guarantees: each row Σ_j C[t, j]·g_j is recomputed from the sums and admitted before its noise is drawn; the
-    model's updates follow from noisy rows alone (``docs/guarantees.md``, "Correlated noise").
-    """
-
-    sums: dict[int, Tensor] = field(default_factory=dict)
-    updates: dict[int, Tensor] = field(default_factory=dict)
-
-    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """Return row ``number`` of C⁻¹(C·g + noise) over the constant; ``CheckFailed`` if earlier sums are missing."""
-        assert isinstance(self.mechanism, BandedGaussian)
-        row = self.mechanism.matrix.compute_row(number)
-        if not row.keys() - {number} <= self.sums.keys():
-            raise CheckFailed("the sums before this step are gone: remove the model's folder and train again")
-        self.sums[number] = total.detach()
-        mixed_sum = torch.zeros_like(total, dtype=torch.float64)
-        for step, coefficient in row.items():
-            mixed_sum += coefficient * self.sums[step].double()
-        self.ledger.authorize_noisy_step(number, mixed_sum)
-        noisy_sum = self.mechanism.compute_noisy_sum(mixed_sum, self.stream, number)
-        diagonal = row.pop(number)
-        for step, coefficient in row.items():
-            noisy_sum -= coefficient * self.updates[step]
-        self.updates[number] = noisy_sum / diagonal
-        for history in (self.sums, self.updates):
-            history.pop(number - len(self.mechanism.matrix.coefficients) + 1, None)
-        return (self.updates[number] / self.mechanism.normaliser).to(total.dtype)
-
-    @property
-    def resume_state(self) -> dict[str, dict[int, Tensor]]:
-        """State that a resumed training needs besides the parameters; ``sums`` are private."""
-        return {
-            name: {k: v.cpu() for k, v in tensors.items()}
-            for name, tensors in (("sums", self.sums), ("moved", self.updates))
-        }
-
-    @resume_state.setter
-    def resume_state(self, tensors: dict[str, dict[int, Tensor]]) -> None:
-        device = self.network.device
-        self.sums, self.updates = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
 
 
 def list_trainable_parameters(network: nn.Module) -> list[nn.Parameter]:
@@ -281,11 +230,6 @@ class WeightAverage:
     network: nn.Module
     first_step: int
     mean: Tensor | None = None
-
-    @classmethod
-    def from_share(cls, network: nn.Module, share: float, steps: int) -> Self | None:
-        """Average the last ``share`` of ``steps``; None if it is 0."""
-        return cls(network, steps - round(share * steps) + 1) if share else None
 
     def add_weights(self, step: int) -> None:
         """Include the weights after step ``step`` in the mean."""

@@ -6,14 +6,14 @@ import platform
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, get_package_version, json_sha256
@@ -34,11 +34,17 @@ from redactory.training.guarantee.expected_accuracy import choose_lora_rank
 from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
 from redactory.training.guarantee.remarks import count_noised_examples
 from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
-from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText, make_event_writer
-from redactory.training.loop import Checkpoint, StepKinds, StepSchedule, TrainingContext, iterate_remaining_steps
+from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText
+from redactory.training.loop import (
+    Checkpoint,
+    ScheduledStep,
+    StepKinds,
+    TrainingContext,
+    iterate_remaining_steps,
+    schedule_steps,
+)
 from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, begin_or_resume_stream, require_same_head
 from redactory.training.mechanisms.ledger import FORMAT as LEDGER
-from redactory.training.mechanisms.mechanism import AnyMechanism
 from redactory.training.model import (
     LanguageModel,
     TextClassifier,
@@ -52,18 +58,16 @@ from redactory.training.model import (
 from redactory.training.models.frozen_encoder import FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
-from redactory.training.parallel import open_micro_batch_map
 from redactory.training.settings import TrainSettings, settings_to_json
 from redactory.training.steps import WeightAverage
 from redactory.training.trainers import get_trainer
-from redactory.training.uedp.local_update import open_update_map
 from redactory.training.uedp.units import OriginalExamples
 from redactory.training.vocabulary import (
     Vocabulary,
     build_vocabulary,
-    get_public_text_reader,
     has_only_public_sources,
     measure_vocabulary_fit,
+    read_public_sources,
 )
 
 FORMAT = "redactory-model/1"
@@ -133,7 +137,6 @@ def _run_training(
 ) -> None:
     """Train up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, folder = get_trainer(settings), run.get_model_folder(settings.model_name)
-    checkpoint_path = run.get_checkpoint_path(settings.model_name)
     public_text = open_public_text(run, settings.public_text, is_chat=settings.chat is not None)
     spec, head, vocabulary = plan_training(run, settings, manifest_digest, public_text, progress)
     mechanism = spec.mechanism
@@ -141,48 +144,68 @@ def _run_training(
         require_same_head(log, head)
         return
     if not log.records:
-        checkpoint_path.unlink(missing_ok=True)  # left by a training whose ledger is gone
+        run.get_checkpoint_path(settings.model_name).unlink(missing_ok=True)  # left by a training whose ledger is gone
     # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
     model = _build_model(settings, vocabulary)
-    if trainer.uses_micro_batches(settings):
+    if trainer.noised_folder is not None and not trainer.samples_users:
         require_clippable_network(model, settings.max_tokens)
-    event_writer = make_event_writer(settings.tensorboard)
     original_examples, stream, binding = begin_or_resume_ledger(run, spec, log, head, progress)
     model.network.initialise(stream)
     model.network.to(settings.device)
-    worker_count = settings.workers if trainer.uses_micro_batches(settings) else 1
-    with (
-        open_update_map(settings.workers if trainer.samples_users else 1) as update_map,
-        open_micro_batch_map(worker_count, model.network, settings.threads) as micro_batch_map,
-    ):
-        held_out = HeldOutText.from_settings(run, settings, stream, public_text)
-        curve = HeldOutCurve(folder.held_out, model, held_out, event_writer) if held_out else None
-        held_out_rows = held_out.rows if held_out else NO_ROWS
-        inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
-        context = TrainingContext(*inputs, update_map, micro_batch_map, held_out_rows)
-        with report_start_and_end(progress, "encode the texts"):
-            step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
-        require_unchanged_public_text(public_text, head)
-        if curve:
-            curve.extra_scalars = partial(_collect_curve_scalars, mechanism, step_kinds)
-        optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
-        schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        average = WeightAverage.from_share(model.network, settings.weight_averaging_fraction, len(schedule))
-        correlated = step_kinds.correlated_steps
-        checkpoint = Checkpoint(checkpoint_path, binding, model.network, optimizers, correlated, average)
-        is_quiet = progress is ignore_progress or spec.failure_reason
-        remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
-        recorded = sum(record.type == NOISY_STEP for record in log.records)
-        interval = settings.checkpoint_steps
-        for _, step in iterate_remaining_steps(schedule, checkpoint, interval, recorded, progress, remark, curve):
-            step.kind.step(step.number)
+    held_out = HeldOutText.from_settings(run, settings, stream, public_text)
+    curve = HeldOutCurve(folder.held_out, model, held_out) if held_out else None
+    held_out_rows = held_out.rows if held_out else NO_ROWS
+    inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
+    context = TrainingContext(*inputs, held_out_rows)
+    with report_start_and_end(progress, "encode the texts"):
+        step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
+    require_unchanged_public_text(public_text, head)
+    optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
+    _, remaining_steps = schedule_remaining_steps(context, spec, step_kinds, optimizers, binding, log, progress, curve)
+    for _, step in remaining_steps:
+        step.kind.step(step.number)
     require_unchanged_public_text(public_text, head)
     initial_model = make_initial_model(settings, stream, vocabulary)
+    initial_weights = dict(initial_model.network.named_parameters())
+    record_trained_model(log, folder, spec, model, initial_weights, [folder.held_out.name] if curve else [])
+
+
+def schedule_remaining_steps(
+    context: TrainingContext,
+    spec: TrainingSpec,
+    step_kinds: StepKinds,
+    optimizers: Sequence[Optimizer],
+    binding: str,
+    log: RecordLog,
+    progress: Progress,
+    curve: HeldOutCurve | None = None,
+) -> tuple[int, Iterator[tuple[int, ScheduledStep]]]:
+    """Return the number of all steps, and the iterator of those after the last checkpoint."""
+    settings, network = context.settings, context.network
+    schedule = schedule_steps(settings, step_kinds, context.stream)
+    averaged_steps = round(settings.weight_averaging_fraction * len(schedule))
+    average = WeightAverage(network, len(schedule) - averaged_steps + 1) if averaged_steps else None
+    checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
+    checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, average)
+    is_quiet = progress is ignore_progress or spec.failure_reason
+    remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
+    recorded = sum(record.type == NOISY_STEP for record in log.records)
+    return len(schedule), iterate_remaining_steps(schedule, checkpoint, recorded, progress, remark, curve)
+
+
+def record_trained_model(
+    log: RecordLog,
+    folder: ModelFolder,
+    spec: TrainingSpec,
+    model: AnyModel,
+    initial_weights: Mapping[str, Tensor],
+    other_files: Sequence[str] = (),
+) -> None:
+    """Save the model and append the ledger's ``end`` record."""
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
-    files += [folder.held_out.name] if curve else []
-    norms = compute_update_norms(dict(initial_model.network.named_parameters()), model.network)
+    norms = compute_update_norms(initial_weights, model.network)
     weights = file_sha256(folder.weights)
-    log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": norms})
+    log.append(END, {"steps": spec.steps, "weights": weights, "files": [*files, *other_files], "update_norms": norms})
 
 
 def plan_training(
@@ -220,9 +243,7 @@ def plan_training(
     with report_start_and_end(progress, "learn the vocabulary"):
         lora_rank = choose_lora_rank(spec, count_noised_examples(spec, manifest.get("counts", {})))
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
-        fit = measure_vocabulary_fit(
-            vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens
-        )
+        fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, settings, public_text), settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
         # the ledger is published with the model; the budget file's path must not be
@@ -258,15 +279,6 @@ def begin_or_resume_ledger(
         stream,
         binding if original_examples is None else f"{binding} {original_examples.compute_fingerprint(stream)}",
     )
-
-
-def _collect_curve_scalars(mechanism: AnyMechanism | None, step_kinds: StepKinds) -> dict[str, float]:
-    """Return the noise multiplier and current learning rates, which are logged beside the loss curve."""
-    scalars = {} if mechanism is None else {"noise multiplier": mechanism.noise_multiplier}
-    for kind, step_kind in zip(StepKinds._fields, step_kinds, strict=True):
-        if step_kind is not None:
-            scalars[f"step size/{kind}"] = float(step_kind.scheduled_optimizer.optimizer.param_groups[0]["lr"])
-    return scalars
 
 
 def _describe_base_model(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:

@@ -68,11 +68,6 @@ class PrivacyUnit(Enum):
     BOTH = "both"
     EITHER = "either"
 
-    @property
-    def unit_name(self) -> str:
-        """The unit in the name of a relation."""
-        return {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}[self.value]
-
 
 class Adjacency(Enum):
     """How a privacy unit is removed."""
@@ -102,7 +97,8 @@ def make_relation_name(unit: PrivacyUnit, adjacency: Adjacency) -> str:
             PrivacyUnit.BOTH: "user removal and entity zero-out",
             PrivacyUnit.EITHER: "user removal or entity zero-out",
         }[unit]
-    return f"{unit.unit_name} {adjacency.value}"
+    names = {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}
+    return f"{names[unit.value]} {adjacency.value}"
 
 
 @dataclass(frozen=True)

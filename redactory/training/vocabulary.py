@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -148,9 +148,7 @@ def _load_common_word_counts() -> Mapping[str, int]:
 # Fit is measured on public text alone: a metric of private text would be a release.
 
 
-def measure_vocabulary_fit(
-    vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int
-) -> dict[str, Any]:
+def measure_vocabulary_fit(vocabulary: Vocabulary, texts: Iterable[str], max_tokens: int) -> dict[str, Any]:
     """Measure how the vocabulary fits the first of public ``texts``; nulls if there are none.
 
     Returns {texts, tokens_per_word, spelled_out, cut}: tokens per word (a run of letters), the share of words with at
@@ -161,7 +159,7 @@ def measure_vocabulary_fit(
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()
     text_count = truncated_count = 0
-    for text in islice(texts() if texts else (), _MAX_FIT_TEXTS):
+    for text in islice(texts, _MAX_FIT_TEXTS):
         words.update(_WORD_REGEX.findall(text.replace(MASK, " ")))
         text_count, truncated_count = text_count + 1, truncated_count + (len(encode(text)) + 1 > max_tokens)
     context_tokens, total = len(encode("a")), sum(words.values())
@@ -177,15 +175,15 @@ def measure_vocabulary_fit(
     }
 
 
-def get_public_text_reader(
+def read_public_sources(
     run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None
-) -> Callable[[], Iterable[str]] | None:
-    """Return a reader of ``public_text``, otherwise of the public split if the trainer may read it, or None."""
+) -> Iterable[str]:
+    """Return the texts of ``public_text``, otherwise of the public split if the trainer may read it, or none."""
     if public_text is not None:
-        return public_text.read_texts
+        return public_text.read_texts()
     if run is None or get_trainer(settings).hides_units:
-        return None
-    return lambda: map(format_turns, read_public_texts(run, settings.example_format))
+        return ()
+    return map(format_turns, read_public_texts(run, settings.example_format))
 
 
 def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) -> list[str]:

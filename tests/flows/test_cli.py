@@ -157,8 +157,8 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     ),
     (
         ("trainer=ldp", "noise_multiplier=2", "sampling.kind=fixed", "sampling.sends=3"),
-        {"sampling": {"kind": "fixed", "sends": 3}, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
-        ("sent 3 times", "not a guarantee", "Holds only if"),
+        {"sensitivity": 2.0, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
+        ("sent 3 time(s)", "not a guarantee", "Holds only if"),
     ),
 ]
 

@@ -21,7 +21,6 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import numerics, train_model
-from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import TokenizedExamples
 from redactory.training.guarantee.card import make_guarantee_card
 from redactory.training.guarantee.spec import LedgerFacts, read_ledger_facts
@@ -158,7 +157,6 @@ def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[A
         max_physical_batch_tokens=40,
         stream=stream,
         ledger=ledger,
-        clipped_sum=compute_clipped_sum,
     )
     checkpoint = Checkpoint(folder / f"{kind}-{device.type}", "binding", network, [optimizer])
     for number in range(2):

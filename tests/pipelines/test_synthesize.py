@@ -34,7 +34,7 @@ from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.data import read_texts
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.histogram import Histogram, find_length_bin

@@ -16,12 +16,7 @@ from tests.training.conftest import make_small_settings, write_run
 from tests.training.crashes import WITNESS_FILE, NoiseWitness, kill_after, train_to_end
 
 SEED, KILLS = 20260401, 20
-CHANGES: dict[str, Any] = {
-    "epochs": 6,
-    "sampling_rate": 0.02,
-    "checkpoint_steps": 7,
-    "model": {"embedding_size": 16, "hidden_size": 24},
-}
+CHANGES: dict[str, Any] = {"epochs": 6, "sampling_rate": 0.02, "model": {"embedding_size": 16, "hidden_size": 24}}
 SETTINGS = make_small_settings(**CHANGES).model_dump(mode="json", exclude_unset=True)
 STEPS = 300
 FOUND: Counter[str] = Counter()

@@ -14,13 +14,13 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import IntArray, TokenizedExamples
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import build_classifier, build_language_network
 from redactory.training.models.hugging_face import SequenceClassifier, add_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import BandedNoisySteps, NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
+from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.uedp.units import EncodedExamples, encode_examples
 from tests.training.conftest import PUBLIC_TEXTS
@@ -117,8 +117,7 @@ class GreyBoxTrial:
         if missing_row is not None:
             stream = AlignedStream(stream.root, seeded=True, missing_row=missing_row)
         encoded = self.encode_texts(texts)
-        kind = BandedNoisySteps if isinstance(self.mechanism, BandedGaussian) else NoisySteps
-        phase = kind(
+        phase = NoisySteps(
             network=network,
             scheduled_optimizer=ScheduledOptimizer(make_optimizer(network, "sgd"), LEARNING_RATE),
             examples=encoded.examples,
@@ -127,7 +126,9 @@ class GreyBoxTrial:
             stream=stream,
             ledger=recorder,
             dropped_mask=encoded.excluded_mask,
-            clipped_sum=self.sum_clipped,
+        )
+        phase.sum_clipped_gradients = lambda examples, rows: self.sum_clipped(  # type: ignore[method-assign]
+            network, examples, rows, phase.mechanism.clip_norm, phase.max_physical_batch_tokens
         )
         phase.sample_step_rows = lambda step: self.sample_step_rows(phase.mechanism, stream, step, len(phase.examples))  # type: ignore[method-assign]
         return phase

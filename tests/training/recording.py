@@ -34,7 +34,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, train_model
+from redactory.training import TrainSettings, loop, train_model
 from redactory.training.data import Batch, TokenizedExamples, open_public_text
 from redactory.training.mechanisms.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
@@ -147,7 +147,8 @@ def record_training(case: TrainingCase) -> Recording:
         if steps == stop:
             raise TrainingInterrupted
 
-    with _record_events(recording):
+    interval = loop.CHECKPOINT_STEPS if stop is None else 3
+    with _record_events(recording), mock.patch.object(loop, "CHECKPOINT_STEPS", interval):
         recording.events.append(AttemptEvent(0))
         try:
             try:

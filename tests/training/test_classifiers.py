@@ -20,14 +20,7 @@ from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import NO_CLASS, TokenizedExamples, encode_classes, read_folder_classes
-from redactory.training.model import (
-    TextClassifier,
-    build_classifier,
-    build_language_network,
-    load_classifier,
-    load_model,
-    save_model,
-)
+from redactory.training.model import TextClassifier, build_classifier, load_classifier, load_model, save_model
 from redactory.training.models.hugging_face import SequenceClassifier
 from redactory.training.models.network import ClassifierNetwork
 from redactory.training.models.recurrent import PooledClassifier
@@ -37,7 +30,6 @@ from redactory.training.models.settings import (
     BertSettings,
     BiLstmSettings,
     FolderSettings,
-    Gpt2Settings,
     LoraSettings,
     LstmSettings,
     ModelSettings,
@@ -197,18 +189,6 @@ def test_a_pretrained_bert_draws_missing_weights(lora: LoraSettings | None, pret
     )
     theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True)
     assert theirs.config.id2label == dict(enumerate(CLASSES))
-
-
-def test_what_cannot_tell_classes_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.model\.kind"):
-        build_classifier(Gpt2Settings(kind="gpt2", width=8, heads=1), WORDS, CLASSES)
-    with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
-        build_language_network(KINDS["bert"], WORDS)
-    with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
-        build_language_network(KINDS["bilstm"], WORDS)
-    for classes in ((), ("one",), ("same", "same")):
-        with pytest.raises(ConfigurationError, match=r"train\.classes"):
-            build_classifier(KINDS["lstm"], WORDS, classes)
 
 
 @settings(max_examples=50)

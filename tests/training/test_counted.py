@@ -25,7 +25,7 @@ from redactory.redaction.shards import COUNTED, list_parts, write_part
 from redactory.training import train_model
 from redactory.training.accounting import Spending, compute_group_epsilon, compute_total_epsilon
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
 from redactory.training.data import count_public_occurrences, read_public_texts
 from redactory.training.guarantee.budget import Budget

@@ -240,13 +240,6 @@ def test_every_trainer_learns_on_vectors(run: RunFolder, trainer: str, changes: 
         assert word in page
 
 
-def test_several_processes_compute_the_same_bits(run: RunFolder) -> None:
-    for name, workers in (("one", 1), ("two", 2)):
-        train_model(run, make_settings(name=name, workers=workers, seed=3, epochs=3, max_physical_batch_tokens=7))
-    one, two = (run.get_model_folder(name).weights.read_bytes() for name in ("one", "two"))
-    assert one == two
-
-
 class Recorder:
     """Keeps what a ledger would admit."""
 

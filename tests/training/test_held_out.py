@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
@@ -20,7 +19,7 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training import make_guarantee_card, train_model
+from redactory.training import loop, make_guarantee_card, train_model
 from redactory.training.data import PublicText
 from redactory.training.held_out import HeldOutText
 from redactory.training.loop import RemainingTimeEstimator, ScheduledStep, TrainingContext
@@ -75,8 +74,9 @@ def test_a_share_of_the_public_side_is_learnt_by_no_step(trainer: str, trained: 
     assert not {*plain.rows.tolist()} & {*held.rows.tolist()}
 
 
-def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun) -> None:
-    settings = {"held_out": 0.25, "checkpoint_steps": 3}
+def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 3)
+    settings = {"held_out": 0.25}
     whole, run = fresh_run(), fresh_run()
     with killing(-1) as seen:
         train_model(whole, make_small_settings(**settings))
@@ -131,7 +131,6 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
         ({"held_out": 0.0}, "at most 0.5"),
         ({"held_out": 0.7}, "at most 0.5"),
         ({"held_out": 0.1, "trainer": "dpsgd"}, "does not use the public split"),
-        ({"tensorboard": "board"}, "set train.held_out too"),
     ],
 )
 def test_shares_that_hold_nothing_out_are_refused(changes: dict[str, Any], says: str) -> None:
@@ -161,18 +160,3 @@ def test_the_time_left_is_told_once_every_kind_of_step_is_known() -> None:
     assert left.format_time_left(noisy, 60.0) == ", 1 h 39 min left"
     assert left.format_time_left(noisy, 20.0) == ", 1 h 6 min left"
     assert RemainingTimeEstimator([noisy, noisy]).format_time_left(noisy, 0.5) == ", 1 min left"
-
-
-def test_event_files_hold_what_was_measured_and_no_more(fresh_run: MakeRun, own_text: Path, tmp_path: Path) -> None:
-    run = fresh_run()
-    train_model(run, make_small_settings(held_out=own_text, tensorboard=tmp_path / "board"))
-    events = EventAccumulator(str(tmp_path / "board")).Reload()
-    assert set(events.Tags()["scalars"]) == {
-        *("held out/loss", "noise multiplier", "step size/noise_free", "step size/noisy")
-    }
-    losses = events.Scalars("held out/loss")
-    assert [(event.step, event.value) for event in losses] == [
-        (row["step"], pytest.approx(row["loss"], rel=1e-6)) for row in rows_of(run)
-    ]
-    assert all(event.wall_time == event.step for event in losses), "a clock tells how many points were drawn"
-    assert "tensorboard" not in read_records(run.get_model_folder("crt").ledger)[0].body["settings"]

@@ -26,6 +26,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import list_broken_files
 from redactory.training import PrivateLoop, TrainSettings, load_model, make_guarantee_card, train_model
+from redactory.training import loop as training_loop
 from redactory.training.data import Batch, open_public_text
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.tokenizer import Tokenizer
@@ -121,13 +122,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     [
         {"trainer": "crt"},
         {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
-        {
-            "trainer": "crt-drop",
-            "noise_bands": 2,
-            "weight_averaging_fraction": 0.5,
-            "optimizer": "sgd",
-            "public_share": 0.5,
-        },
+        {"trainer": "crt-drop", "weight_averaging_fraction": 0.5, "optimizer": "sgd", "public_share": 0.5},
     ],
     ids=lambda changes: changes["trainer"],
 )
@@ -204,16 +199,19 @@ def test_a_network_of_hugging_face_is_saved_as_its_library_reads_it(fresh_run: M
 
 
 @pytest.mark.parametrize("steps", [0, 2])
-def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(steps: int, fresh_run: MakeRun) -> None:
-    whole, run = Bench(fresh_run(), checkpoint_steps=1), fresh_run()
+def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(
+    steps: int, fresh_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_loop, "CHECKPOINT_STEPS", 1)
+    whole, run = Bench(fresh_run()), fresh_run()
     whole.whole()
-    first = Bench(run, checkpoint_steps=1)
+    first = Bench(run)
     with first.loop:
         first.begin()
         first.carry_out(steps)
         if steps:
             next(first.loop).backward()  # on the ledger, and in no checkpoint
-    again = Bench(run, Words(first.loop.tokenizer.size, seed=1), checkpoint_steps=1)
+    again = Bench(run, Words(first.loop.tokenizer.size, seed=1))
     again.begin()
     assert len(again.loop) == 4 - steps
     again.carry_out()
@@ -462,11 +460,7 @@ def test_a_loop_that_was_killed_before_its_seal_is_sealed(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [
-        ({"trainer": "sgd"}, "no noisy steps"),
-        ({"trainer": "crt", "held_out": 0.1}, "train.held_out"),
-        ({"workers": 2}, "train.workers"),
-    ],
+    [({"trainer": "sgd"}, "no noisy steps"), ({"trainer": "crt", "held_out": 0.1}, "train.held_out")],
 )
 def test_settings_that_a_loop_cannot_follow_are_refused(changes: dict[str, Any], said: str, fresh_run: MakeRun) -> None:
     with pytest.raises(ConfigurationError, match=said):

@@ -15,10 +15,8 @@ from scipy import stats
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.histogram import Histogram
-from redactory.training.ldp.user import LdpClient, make_user_spendings
-from redactory.training.mechanisms.banded_matrix import optimize_matrix
+from redactory.training.ldp.user import LdpClient, make_user_spending
 from redactory.training.mechanisms.mechanism import (
-    BandedGaussian,
     CountSelectionGaussian,
     HiddenClassGaussian,
     NoiseKind,
@@ -103,7 +101,6 @@ def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
 
 MADE: dict[type[SampledGaussian], dict[str, Any]] = {
     PoissonGaussian: {},
-    BandedGaussian: {"matrix": optimize_matrix(4, 10, ("constant", 0.0))},
     CountSelectionGaussian: {"deviation": 5.0, "threshold": 40, "texts": 2},
     HiddenClassGaussian: {"classes": 3},
     PoissonUsersGaussian: {"users": 9},
@@ -173,18 +170,13 @@ def test_the_noise_of_every_mechanism_is_that_of_its_record(
 
 @pytest.mark.parametrize("noise", get_args(NoiseKind))
 @pytest.mark.parametrize("steps", [4, 10])
-@pytest.mark.parametrize("kind", [PoissonGaussian, BandedGaussian])
-def test_a_step_adds_the_recorded_noise(kind: type[SampledGaussian], steps: int, noise: NoiseKind) -> None:
-    """Of correlated noise: what is added to each row of C·g, to which the moves are multiplied back."""
-    given = {"matrix": optimize_matrix(4, steps, ("linear", 0.1))} if kind is BandedGaussian else MADE[kind]
-    own = kind(0.2, 0.8, 0.5, 8.0, noise, **given)
+def test_a_step_adds_the_recorded_noise(steps: int, noise: NoiseKind) -> None:
+    own = PoissonGaussian(0.2, 0.8, 0.5, 8.0, noise)
     phase = GreyBoxTrial(mechanism=own).make_step([], Recorder())
     zero = torch.zeros(6000, dtype=torch.float64)
     with require_unique_draws():
-        found = np.stack([phase.compute_noisy_gradient(step, zero).numpy() for step in range(steps)]) * own.normaliser
-    if isinstance(own, BandedGaussian):
-        rows = [own.matrix.compute_row(step) for step in range(steps)]
-        found = np.array([[row.get(j, 0.0) for j in range(steps)] for row in rows]) @ found
+        means = [own.compute_noisy_mean(zero, phase.stream, step).numpy() for step in range(steps)]
+    found = np.stack(means) * own.normaliser
     require_deviation(found, accounted(own.to_json()))
     assert np.abs(np.corrcoef(found)[np.triu_indices(steps, 1)]).max() < 6.0 / math.sqrt(6000)
 
@@ -231,9 +223,9 @@ def test_what_a_message_adds_is_what_its_user_is_booked_for(purpose: str, way: d
     with require_unique_draws():
         sent = user.make_query_messages(texts) if purpose == "query" else user.make_training_messages(texts, [0] * 500)
         noise = np.stack([message.values for message in sent]).astype(np.float64)
-    for spent in make_user_spendings(settings.make_query_settings(()) if purpose == "query" else settings, 1):
-        record = spent.mechanism.to_json()
-        assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
-        assert has_deviation(noise, accounted(record) * settings.clip_norm)
-        for wrong in (0.9, 1.1):
-            assert not has_deviation(noise, wrong * accounted(record) * settings.clip_norm)
+    spent = make_user_spending(settings.make_query_settings(()) if purpose == "query" else settings, 1)
+    record = spent.mechanism.to_json()
+    assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
+    assert has_deviation(noise, accounted(record) * settings.clip_norm)
+    for wrong in (0.9, 1.1):
+        assert not has_deviation(noise, wrong * accounted(record) * settings.clip_norm)

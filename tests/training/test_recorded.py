@@ -24,7 +24,7 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, loop, steps, vocabulary
+from redactory.training import TrainSettings, loop, steps, train, vocabulary
 from redactory.training.clipping import engine, gradients, matmul
 from redactory.training.clipping.matmul import CHUNK_ROWS
 from redactory.training.data import split_micro_batches
@@ -102,7 +102,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trainin
         "long": lambda to: TrainingCase(write_run(to, PUBLIC, PRIVATE), settings(epochs=9)),
         "short": lambda to: TrainingCase(write_run(to, PUBLIC, PRIVATE[:-1]), settings(epochs=2)),
         "stopped": lambda to: TrainingCase(
-            write_run(to, PUBLIC, PRIVATE[:20]), settings(epochs=3, public_share=0.5, checkpoint_steps=3), stop_after=11
+            write_run(to, PUBLIC, PRIVATE[:20]), settings(epochs=3, public_share=0.5), stop_after=11
         ),
         "crt-drop": lambda to: TrainingCase(
             write_run(to, PUBLIC, MIXED),
@@ -163,7 +163,7 @@ def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Calla
     heights = {name: len(parameter) for name, parameter in large.network.named_parameters()}
     assert heights["layers.0.weight_hh_l0"] > gradients.SLAB_ROWS
     assert heights["embedding.weight"] > CHUNK_ROWS
-    assert max(len(users.sample_users(number)) for number in range(3)) > local_update.COHORT_SIZE
+    assert max(len(users.sample_users(number)) for number in range(3)) > 8
     stopped = case_of("stopped")
     assert any(
         step.is_repeated and step.noisy for step in CheckedTraining(record_training(stopped), Oracle(stopped)).steps
@@ -314,15 +314,22 @@ swap(
     "read_public_texts",
     lambda real: lambda run, *roles: [*real(run, *roles), *read_column(run.private, "text")],
 )
+
+
+def repeat_plain_step(schedule: list[loop.ScheduledStep], is_repeated: bool) -> list[loop.ScheduledStep]:
+    first = next(index for index, step in enumerate(schedule) if not step.is_noisy)
+    return [*schedule[: first + 1], *schedule[first:]] if is_repeated else schedule
+
+
 for case, odd in (("long", True), ("short", False)):
     swap(
         check_order,
         f"a plain step more where the private count is {'odd' if odd else 'even'}",
-        loop.StepSchedule,
-        "__iter__",
+        train,
+        "schedule_steps",
         lambda real, odd=odd: (
-            lambda own: real(
-                replace(own, noise_free_steps=own.noise_free_steps + (len(own.step_kinds.noisy.examples) % 2 == odd))
+            lambda settings, kinds, stream: repeat_plain_step(
+                real(settings, kinds, stream), len(kinds.noisy.examples) % 2 == odd
             )
         ),
         case,
@@ -331,7 +338,7 @@ swap(
     check_reading,
     "masked points are not dropped",
     loop.TrainingContext,
-    "encode_data_folder",
+    "encode_data_folders",
     lambda real: lambda *own: replace(real(*own), excluded_mask=None),
     "crt-drop",
 )
@@ -359,9 +366,7 @@ def step(check: Check, case: str = "short") -> Callable[[Any], Any]:
 
 
 def sum_of(own: NoisySteps, number: int) -> Tensor:
-    return own.clipped_sum(
-        own.network, own.examples, own.sample_step_rows(number), own.mechanism.clip_norm, own.max_physical_batch_tokens
-    )
+    return own.sum_clipped_gradients(own.examples, own.sample_step_rows(number))
 
 
 def loss_of(own: NoisySteps) -> float:
@@ -428,7 +433,7 @@ def summed(name: str, change: Callable[[Sum, Rows, float, Any], Tensor], case: s
 
         return clipped_sum
 
-    swap(check_sums, name, loop, "compute_clipped_sum", spoilt, case)
+    swap(check_sums, name, steps, "compute_clipped_sum", spoilt, case)
 
 
 def by_tensor(total: Sum, rows: Rows, clip: float, network: Any) -> Tensor:
@@ -733,8 +738,8 @@ swap(
     check_sums,
     "users after the eighth left out",
     federated,
-    "make_cohorts",
-    lambda real: lambda *rest: [*real(*rest)][:1],
+    "sum_local_updates",
+    lambda real: lambda network, drawn, rule: real(network, drawn[:8], rule),
     "user-level",
 )
 

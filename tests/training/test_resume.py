@@ -29,7 +29,6 @@ from tests.training.conftest import make_small_settings
 from tests.training.crashes import NoiseWitness
 
 SETTINGS: dict[str, Any] = {
-    "checkpoint_steps": 3,
     "public_share": 0.5,
     "public_pretraining_epochs": 1,
     "warm_up": 0.25,
@@ -37,6 +36,13 @@ SETTINGS: dict[str, Any] = {
 }
 STEPS = 8
 MakeRun = Callable[[], RunFolder]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frequent_checkpoints() -> Iterator[None]:
+    """A checkpoint every three steps."""
+    with mock.patch.object(loop, "CHECKPOINT_STEPS", 3):
+        yield
 
 
 class Killed(BaseException):
@@ -104,6 +110,7 @@ def _each_step_once_and_no_noise_twice(run: RunFolder, witness: NoiseWitness) ->
     assert sorted(step for step, _ in served) == list(range(STEPS))
 
 
+@mock.patch.object(loop, "CHECKPOINT_STEPS", 1000)
 def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
     """Steps of 7 seconds, a state written in 5: then one is due every 100 seconds, whatever was every 30."""
     now, written = [0.0], list[int]()
@@ -124,7 +131,7 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
 
     schedule: Any = [ScheduledStep(Phase(), number, "", 1, 1, False, False) for number in range(40)]
     slow: Any = Slow()
-    for _, step in iterate_remaining_steps(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0]):
+    for _, step in iterate_remaining_steps(schedule, slow, 0, lambda *_: None, clock=lambda: now[0]):
         step.kind.step(step.number)
     assert written == [5, 20, 35]
 
@@ -134,7 +141,8 @@ def test_states_by_the_clock_lose_no_step_and_change_no_bit(
 ) -> None:
     """As in a training that is slower than the clock: every step is kept, at whatever moment it ends."""
     run = fresh_run()
-    settings = make_small_settings(**{**SETTINGS, "checkpoint_steps": 10_000})
+    settings = make_small_settings(**SETTINGS)
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 10_000)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(loop, "_WRITE_TIME_FACTOR", 0.0)
     with killing(67), pytest.raises(Killed):

@@ -25,7 +25,7 @@ from redactory.redaction.sealing import list_broken_files, read_manifest
 from redactory.redaction.shards import EXAMPLES, write_part
 from redactory.training import load_model, train_model
 from redactory.training.data import count_public_occurrences
-from redactory.training.loop import StepSchedule, TrainingContext
+from redactory.training.loop import TrainingContext, schedule_steps
 from redactory.training.settings import TRAINERS
 from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
@@ -143,7 +143,7 @@ def test_changed_settings_are_refused_when_resuming_and_when_finished(fresh_run:
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(5))
     before = run.get_model_folder("crt").ledger.read_bytes()
-    for change in ({"learning_rate": 0.01}, {"checkpoint_steps": 4}, {"max_physical_batch_tokens": 64}):
+    for change in ({"learning_rate": 0.01}, {"max_physical_batch_tokens": 64}):
         with pytest.raises(RunStateError, match="settings"):
             train_model(run, make_small_settings(**change))
     assert run.get_model_folder("crt").ledger.read_bytes() == before
@@ -228,7 +228,7 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path)
         model: Any = make_initial_model(own, stream, build_vocabulary(run, own, None))
         made = TrainingContext(run, own, model.network, model.tokenizer, stream)
         phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
-        for step in StepSchedule.from_settings(own, phases, stream):
+        for step in schedule_steps(own, phases, stream):
             step.kind.step(step.number)
         return lambda texts: -float(np.concatenate(model.compute_token_log_probs(texts)).mean())
 

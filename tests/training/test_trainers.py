@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from redactory.redaction.sealing import read_manifest, seal_folder
 from redactory.redaction.shards import SPANS, list_parts, write_part
 from redactory.training import load_model, selective_dp, train_model
 from redactory.training.data import TokenizedExamples
-from redactory.training.loop import StepKinds, StepSchedule, TrainingContext
+from redactory.training.loop import ScheduledStep, StepKinds, TrainingContext, schedule_steps
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.selective_dp import build_private_token_mask, compute_selective_losses, flag_private_tokens
@@ -66,9 +67,12 @@ def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: P
 
 def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     def order(epochs: int, plain: int, noisy: int, mixed: bool = False, before: int = 0) -> list[Any]:
-        phases: Any = StepKinds("before", "plain", "noisy")  # type: ignore[arg-type]
-        schedule = StepSchedule(phases, epochs, before, plain, noisy, mixed, RandomStream.from_seed(3))
-        return [(step.kind, step.number, step.ends_epoch) for step in schedule]
+        kinds: Any = [SimpleNamespace(name=name, rows=[0], steps_per_pass=1) for name in ("before", "plain", "noisy")]
+        share = plain / (plain + noisy) if mixed else None
+        changes = {"epochs": epochs, "sampling_rate": 1.0 / noisy, "min_public_steps": plain, "public_share": share}
+        own = make_small_settings().model_copy(update={**changes, "pretraining_epochs": before})
+        schedule = schedule_steps(own, StepKinds(*kinds), RandomStream.from_seed(3))
+        return [(step.kind.name, step.number, step.ends_epoch) for step in schedule]  # type: ignore[attr-defined]
 
     epoch = [("plain", 0, False), ("plain", 1, False), ("noisy", 0, False), ("noisy", 1, True)]
     assert order(1, 2, 2, before=2) == [("before", 0, False), ("before", 1, True), *epoch]
@@ -81,16 +85,16 @@ def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     assert len(set(kinds)) == 4
 
 
-def schedule_of(run: RunFolder, **changes: Any) -> StepSchedule:
-    """The steps of crt, nothing trained yet."""
+def schedule_of(run: RunFolder, **changes: Any) -> tuple[list[ScheduledStep], Any]:
+    """The steps of crt and their kinds, nothing trained yet."""
     own, tokenizer = make_small_settings(**changes), Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     made = TrainingContext(run, own, build_lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
     kinds = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
-    return StepSchedule.from_settings(own, kinds, made.stream)
+    return schedule_steps(own, kinds, made.stream), kinds
 
 
 def test_each_kind_of_step_has_a_state_and_a_rate_of_its_own(curated: Path) -> None:
-    _, plain, noisy = schedule_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2).step_kinds
+    _, (_, plain, noisy) = schedule_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2)
     assert plain.scheduled_optimizer.optimizer is not noisy.scheduled_optimizer.optimizer
     assert (plain.scheduled_optimizer.learning_rate, noisy.scheduled_optimizer.learning_rate) == (0.1, 0.2)
 
@@ -107,7 +111,7 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
     assert walked == pytest.approx([0.5, 0.375, 0.125])
     for rule, expected in (("linear", 2 * 8), ("constant", None)):
         changes = {"learning_rate_schedule": rule, "min_public_steps": 8, "public_batch_size": 6}
-        _, plain, noisy = schedule_of(RunFolder(curated), **changes).step_kinds
+        _, (_, plain, noisy) = schedule_of(RunFolder(curated), **changes)
         assert (plain.scheduled_optimizer.steps, noisy.scheduled_optimizer.steps) == (expected, expected and 8)
 
 
@@ -204,13 +208,12 @@ def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, ex
 
 def test_passes_over_the_public_side_come_first_and_are_counted_on(curated: Path) -> None:
     changes: dict[str, Any] = {"public_pretraining_epochs": 2, "learning_rate_schedule": "linear"}
-    schedule = schedule_of(RunFolder(curated), **changes)
-    phases: Any = schedule.step_kinds
-    steps, first = list(schedule), 2 * phases.noise_free.steps_per_pass
+    steps, phases = schedule_of(RunFolder(curated), **changes)
+    first = 2 * phases.noise_free.steps_per_pass
     assert not any(step.is_noisy for step in steps[:first])
     numbers = [step.number for step in steps if not step.is_noisy]
     assert numbers == list(range(len(numbers)))
-    assert (len(steps), phases.noise_free.scheduled_optimizer.steps) == (len(schedule), len(numbers))
+    assert phases.noise_free.scheduled_optimizer.steps == len(numbers)
     assert sum(step.is_noisy for step in steps) == TRAINERS["crt"].count_noisy_steps(make_small_settings(**changes))
 
 

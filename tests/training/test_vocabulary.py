@@ -18,9 +18,9 @@ from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.vocabulary import (
     build_vocabulary,
     describe_fit_problems,
-    get_public_text_reader,
     has_only_public_sources,
     measure_vocabulary_fit,
+    read_public_sources,
 )
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, make_small_settings, write_run
 
@@ -83,7 +83,7 @@ def test_no_private_word_decides_what_is_a_token(given: dict[str, Any], tmp_path
         run = write_run(tmp_path / name, PUBLIC_TEXTS[:30], private)
         public = open_public_text(run, own.public_text, "train.public_text")
         vocabulary = build_vocabulary(run, own, public)
-        fit = measure_vocabulary_fit(vocabulary, get_public_text_reader(run, own, public), own.max_tokens)
+        fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, own, public), own.max_tokens)
         pieces = [vocabulary.tokenizer.decode_token(number) for number in range(vocabulary.tokenizer.size)]
         words = [vocabulary.tokenizer.encode(text) for text in (*PRIVATE_TEXTS, *OTHER)]
         found.append((pieces, vocabulary.to_record(), fit, words))
@@ -105,7 +105,7 @@ def test_a_training_on_other_private_text_saves_the_same_tokenizer(tmp_path: Pat
 
 def test_the_shipped_list_serves_alone() -> None:
     found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=8_000), None)
-    fit = measure_vocabulary_fit(found, lambda: ["The other children have found what they were looking for."], 128)
+    fit = measure_vocabulary_fit(found, ["The other children have found what they were looking for."], 128)
     assert fit["tokens_per_word"] < 1.3
     assert fit["spelled_out"] == fit["cut"] == 0.0
     assert describe_fit_problems(fit) == []
@@ -113,7 +113,7 @@ def test_the_shipped_list_serves_alone() -> None:
 
 def test_a_vocabulary_that_does_not_fit_is_told() -> None:
     found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=50), None)
-    fit = measure_vocabulary_fit(found, lambda: ["zyzzyva qoph " * 9], 8)
+    fit = measure_vocabulary_fit(found, ["zyzzyva qoph " * 9], 8)
     spelled, cut = describe_fit_problems(fit)
     assert "give text of the same kind as train.public_text" in spelled
     assert "train." not in describe_fit_problems(fit, is_from_folder=True)[0]

@@ -181,7 +181,7 @@ _PATH_KEYS = (
     *("detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
     *("train.detector_recall_file", "train.public_text", "train.tokenizer", "train.model.folder", "train.budget.path"),
-    *("train.held_out", "train.tensorboard"),
+    "train.held_out",
     *("train.units.entities", "train.units.aliases", "train.units.high_degree_entities", "redact.vault"),
 )
 """Keys whose values are files and folders, relative to the folder of the configuration."""

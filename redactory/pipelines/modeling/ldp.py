@@ -32,7 +32,6 @@ DEFAULT_USER = ""
 """Default user, whose budget a query is charged to."""
 LdpSettingsInput = Mapping[str, Any] | None
 _PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
-_SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
@@ -70,10 +69,10 @@ def ldp_train(
     require_training_packages()
     folder = make_empty_folder(Path(out))
     sentence_encoder, service_settings = resolve_service_settings(settings, encoder, declared_public)
-    budgets = open_user_budgets(budget, limit, delta, sentence_encoder)
+    budgets = None if budget is None else ldp.BudgetFolder(Path(budget), limit, delta)
     examples, messages = make_training_messages(Path(data), sentence_encoder, service_settings, budgets)
 
-    card = make_ldp_guarantee_card(folder.name, sentence_encoder, service_settings)
+    card = ldp.make_service_card(folder.name, service_settings, sentence_encoder)
     server = ldp.LdpServer(
         service_settings, encoder=sentence_encoder.digest, shape=sentence_encoder.get_shape(service_settings.represent)
     )
@@ -83,20 +82,11 @@ def ldp_train(
         if count % _PROGRESS_INTERVAL == 0:
             progress("messages", count, None, f"messages, of {len(examples):,} sentences")
     progress("messages", count, count, "messages")
-    training_summary = server.train(progress)
+    summary = {"users": len({example.user for example in examples}), **server.train(progress)}
     # write the card first: no service may exist without one
     write_json(folder / CARD, card)
     server.save(folder)
-    users = len({example.user for example in examples})
-    return {"service": str(folder), "users": users, **training_summary, "guarantee": card}
-
-
-def parse_ldp_settings(raw_settings: LdpSettingsInput) -> ldp.LdpSettings:
-    """Parse the settings of a service; refuses a budget, because each user has a separate one."""
-    parsed = parse_settings(ldp.LdpSettings, raw_settings)
-    if parsed.budget is not None:
-        raise ConfigurationError("budget: each user needs a separate folder; give it with --budget")
-    return parsed
+    return {"service": str(folder), **summary, "guarantee": card}
 
 
 def make_empty_folder(folder: Path) -> Path:
@@ -124,21 +114,14 @@ def resolve_service_settings(
     raw_settings: LdpSettingsInput, encoder: str | Path, declared_public: bool
 ) -> tuple[ldp.SentenceEncoder, ldp.LdpSettings]:
     """Return the encoder, and the settings with its classes as default and the computed noise."""
-    settings = parse_ldp_settings(raw_settings)
+    settings = parse_settings(ldp.LdpSettings, raw_settings)
     sentence_encoder = load_encoder(encoder, settings, declared_public)
     # default to the encoder's classes, which do not apply to pairs
-    classes = settings.classes or (() if settings.pairs else sentence_encoder.classes)
+    classes = settings.classes or (() if settings.pairs else sentence_encoder.network.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
     complete = parse_settings(type(settings), {**dict(settings), "classes": classes})
     return sentence_encoder, complete.resolve_all_noise(sentence_encoder.spendings)
-
-
-def make_ldp_guarantee_card(name: str, encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings) -> dict[str, Any]:
-    """Make the guarantee card of the service ``name`` with resolved ``settings``."""
-    return ldp.make_service_card(
-        name, settings, provenance=encoder.provenance, encoder=encoder.digest, spendings=encoder.spendings
-    )
 
 
 # Users: rows of a file, their messages, their budgets.
@@ -172,22 +155,6 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     return examples
 
 
-def open_user_budgets(
-    folder: str | Path | None, limit: float, delta: float, sentence_encoder: ldp.SentenceEncoder
-) -> ldp.BudgetFolder | None:
-    """Open the budgets in ``folder``; ``ConfigurationError`` if the encoder was trained on private text."""
-    if folder is None:
-        return None
-    if sentence_encoder.spendings:
-        raise ConfigurationError(
-            "budget: this encoder was trained on private text, and each user's share of it is not recorded: "
-            "use a public encoder; without a budget the card composes it for one sentence"
-        )
-    if not (limit > 0.0 and 0.0 < delta < 1.0):
-        raise ConfigurationError("limit: needs a positive epsilon, and a delta between 0 and 1")
-    return ldp.BudgetFolder(Path(folder), limit, delta)
-
-
 def make_training_messages(
     data: Path, sentence_encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings, budgets: ldp.BudgetFolder | None
 ) -> tuple[list[LdpExample], Iterator[ldp.Message]]:
@@ -209,7 +176,8 @@ def make_training_messages(
             raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
         groups.setdefault(example.user if budgets else DEFAULT_USER, []).append(row)
     if budgets is not None:
-        budgets.require_available_budget(settings, {user: len(rows) for user, rows in groups.items()})
+        for user, rows in groups.items():
+            budgets.open_budget(user).require_room("train", settings, len(rows))
 
     def generate_messages() -> Iterator[ldp.Message]:
         for number, (user, rows) in enumerate(groups.items()):
@@ -217,7 +185,7 @@ def make_training_messages(
             seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
             user_settings = settings.model_copy(update={"seed": seed})
             budget = budgets.open_budget(user) if budgets else None
-            client = ldp.LdpClient(sentence_encoder, user_settings, budget=budget)
+            client = ldp.LdpClient(sentence_encoder, user_settings, budget)
             texts: Any = [examples[row].text for row in rows]
             yield from client.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
 
@@ -255,19 +223,30 @@ def ldp_evaluate(
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
+    base_settings = server.settings.model_dump(exclude_none=True, exclude={"query"})
+    single = parse_settings(ldp.LdpSettings, {**base_settings, "query": {"sampling": {"kind": "fixed"}}})
+    ways = [parse_settings(ldp.LdpSettings, {**base_settings, **settings}) if settings else server.settings]
+    if isinstance(ways[0].query_participation, ldp.HiddenSampling):
+        ways.append(single)
     questions, first = [], dict[str, Any]()
-    for question_settings in _iterate_query_settings(server.settings, settings):
-        server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
+    for way in ways:
+        server.settings = way.resolve_all_noise(sentence_encoder.spendings)
         noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=True)
         runs = []
         for draw in range(draws):
             runs.append(measure_accuracy(noisy_classifier, texts, classes))
             progress("queries", draw + 1, draws, "draws")
         first = first or runs[0]
-        query_settings = server.settings.make_query_settings(sentence_encoder.spendings)
-        questions.append(_summarize_queries(query_settings, sentence_encoder, runs))
-    single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
-    server.settings = parse_settings(type(server.settings), single_query_settings)
+        query_settings = server.settings.make_query_settings()
+        shares = [1.0 - run["error_rate"] for run in runs]
+        spread = {"standard_deviation": pstdev(shares), "least": min(shares), "greatest": max(shares)}
+        question = {
+            **ldp.compute_query_metrics(query_settings, sentence_encoder.spendings),
+            "messages": query_settings.sampling.steps,
+            "accuracy": {"mean": fmean(shares), **spread},
+        }
+        questions.append(question)
+    server.settings = single
     noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=False)
     card = read_json(Path(service) / CARD)
     return {
@@ -284,35 +263,10 @@ def ldp_evaluate(
     }
 
 
-def _iterate_query_settings(settings: ldp.LdpSettings, overrides: LdpSettingsInput) -> Iterator[ldp.LdpSettings]:
-    """Yield the settings with the queries of ``overrides``; if fictitious ones hide these, also single queries."""
-    base_settings = settings.model_dump(exclude_none=True, exclude={"query"})
-    query_settings = parse_settings(ldp.LdpSettings, {**base_settings, **overrides}) if overrides else settings
-    yield query_settings
-    if isinstance(query_settings.query_participation, ldp.HiddenSampling):
-        yield parse_settings(ldp.LdpSettings, {**base_settings, **_SINGLE_QUERY})
-
-
-def _summarize_queries(
-    settings: ldp.LdpSettings, sentence_encoder: ldp.SentenceEncoder, runs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Summarize one way to send queries: messages, noise, epsilons and accuracy."""
-    shares = [1.0 - run["error_rate"] for run in runs]
-    return {
-        "sampling": settings.sampling.model_dump(exclude_none=True),
-        "messages": ldp.count_steps(settings.sampling),
-        **ldp.compute_query_metrics(settings, sentence_encoder.spendings),
-        "accuracy": {
-            "mean": fmean(shares),
-            "standard_deviation": pstdev(shares),
-            "least": min(shares),
-            "greatest": max(shares),
-        },
-    }
-
-
 @dataclass(frozen=True)
 class _ServiceClassifier:
+    """Answers of ``server`` to queries: noisy ones as a user sends, or one clipped vector each."""
+
     server: ldp.LdpServer
     sentence_encoder: ldp.SentenceEncoder
     has_noise: bool
@@ -323,23 +277,18 @@ class _ServiceClassifier:
 
     def compute_class_log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Return the natural log probability of every class for every text: float64 [texts, classes]."""
+        server, settings = self.server, self.server.settings
+        if self.has_noise:
+            # an evaluation protects no text, but draws noise like a user
+            client = ldp.LdpClient(self.sentence_encoder, settings.model_copy(update={"seed": None}))
+            answers = client.combine_answers(server.answer(list(client.make_query_messages(texts))))
+        else:
+            vectors = self.sentence_encoder.represent(texts, settings.represent)
+            layer = ldp.DPLayer(settings.clip_norm, settings.resolve_noise())
+            clipped = layer.clip(vectors.flatten(0, 1) if settings.pairs else vectors).view(vectors.shape).float()
+            messages = [ldp.Message(str(row), 0, None, v.numpy(), server.encoder) for row, v in enumerate(clipped)]
+            answers = [*server.answer(messages)]
         uniform = dict.fromkeys(self.classes, 1.0 / len(self.classes))
-        answers = self._request_noisy_answers(texts) if self.has_noise else self._compute_noise_free_answers(texts)
         rows = [[(answer["probabilities"] if answer else uniform)[name] for name in self.classes] for answer in answers]
         log_probabilities: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _MIN_PROBABILITY))
         return log_probabilities
-
-    def _request_noisy_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
-        # an evaluation protects no text, but draws noise like a user
-        client = ldp.LdpClient(self.sentence_encoder, self.server.settings.model_copy(update={"seed": None}))
-        return client.combine_answers(self.server.answer(list(client.make_query_messages(texts))))
-
-    def _compute_noise_free_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
-        server, settings = self.server, self.server.settings
-        vectors = self.sentence_encoder.represent(texts, settings.represent)
-        layer = ldp.DPLayer(settings.clip_norm, settings.resolve_noise())
-        clipped = layer.clip(vectors.flatten(0, 1) if settings.pairs else vectors)
-        rows = enumerate(clipped.view(vectors.shape).float())
-        return server.answer(
-            [ldp.Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
-        )

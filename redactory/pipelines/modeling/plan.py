@@ -10,13 +10,18 @@ from typing import Any
 from redactory import training
 from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import ConfigurationError, shorten_name
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
+from redactory.pipelines.curation.loading import (
+    ConfigLike,
+    expand_dotted_keys,
+    load_config,
+    parse_settings,
+    validate_config,
+)
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.modeling.ldp import parse_ldp_settings
 from redactory.pipelines.modeling.train import (
     count_training_examples,
     load_latest_recall_measurement,
@@ -60,21 +65,9 @@ def plan(
         if config is None and values.get("trainer") == LDP:
             if plot is not None:
                 raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")
-            return _plan_messages(values)
+            del values["trainer"]
+            return ldp.plan_message_guarantee(parse_settings(ldp.LdpPlanSettings, values))
         return _plan_training(config, values, output, plot)
-
-
-def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
-    sections = expand_dotted_keys(values)
-    del sections["trainer"]
-    paper = sections.pop("published", {})
-    unknown = paper.keys() - {entry.name for entry in fields(ldp.PublishedInputs)}
-    if unknown:
-        raise ConfigurationError(f"published.{shorten_name(min(unknown))}: unknown number")
-    return ldp.plan_message_guarantee(
-        parse_ldp_settings(sections),
-        ldp.PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
-    )
 
 
 def _plan_training(

@@ -139,7 +139,7 @@ def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]
         public = training.data.PublicText(path, columns.get("text") or "text", columns.get("label") or "label")
     vocabulary = training.vocabulary.build_vocabulary(run, train_settings, public)
     vocabulary_fit = training.vocabulary.measure_vocabulary_fit(
-        vocabulary, training.vocabulary.get_public_text_reader(run, train_settings, public), train_settings.max_tokens
+        vocabulary, training.vocabulary.read_public_sources(run, train_settings, public), train_settings.max_tokens
     )
     return {**vocabulary.to_record(), "fit": vocabulary_fit}, training.vocabulary.describe_fit_problems(
         vocabulary_fit, getattr(train_settings.model, "folder", None) is not None

@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.mechanisms.mechanism import (
-    BandedGaussian,
-    HiddenClassGaussian,
-    Mechanism,
-    PoissonGaussian,
-    Relation,
-)
+from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 
 _NEGLIGIBLE_MASS = 1e-30
 _CLASS_DISTANCE = 14.0
@@ -110,6 +104,10 @@ Branches = tuple[tuple[float, DominatingPair], ...]
 """Pairs with the probability that each is played, the choice being known to whoever looks."""
 Composition = tuple[tuple[Branches, int], ...]
 """What is composed: steps of one kind, and how many."""
+MAX_GROUP_SHIFT_RATIO = 20.0
+"""Of K examples together, in deviations of the noise: with less noise no group is protected."""
+MAX_SHIFT_DEVIATIONS = 1e3
+"""Of noise, in a step's shift: with less noise one step that has the example loses over 10⁵."""
 NO_SHIFT = Mixture((0.0,), (1.0,))
 
 
@@ -169,16 +167,11 @@ def make_binomial_mixture(rate: float, group_size: int) -> Mixture:
 
 
 def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """Make the pairs that dominate one step of ``mechanism`` under ``relation``, for one example.
-
-    With correlated noise a "step" is a block of rows, one draw from an example's group.
-    """
+    """Make the pairs that dominate one step of ``mechanism`` under ``relation``, for one example."""
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
-    if isinstance(mechanism, BandedGaussian):
-        rate = mechanism.group_rate
     pair = make_exchange_pair(rate, sigma) if relation is Relation.SUBSTITUTION else make_removal_pair(rate, sigma)
     match mechanism:
-        case PoissonGaussian() | BandedGaussian():
+        case PoissonGaussian():
             return ((1.0, pair),)
         case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
             return make_hidden_class_pairs(rate, sigma, mechanism.classes)
@@ -188,17 +181,7 @@ def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
 
 def make_composition(spendings: Spendings, relation: Relation) -> Composition:
     """Make the pairs that dominate each training's step, with how many compose: one row of each."""
-    return tuple(
-        (make_dominating_pairs(spending.mechanism, relation), count_possible_draws(spending)) for spending in spendings
-    )
-
-
-def count_possible_draws(spending: Spending) -> int:
-    """Return in how many of its steps an example can be drawn: ⌈T/b⌉ if it belongs to one of b groups."""
-    mechanism = spending.mechanism
-    return (
-        math.ceil(spending.steps / mechanism.matrix.bands) if isinstance(mechanism, BandedGaussian) else spending.steps
-    )
+    return tuple((make_dominating_pairs(spending.mechanism, relation), spending.steps) for spending in spendings)
 
 
 def make_removal_composition(spendings: Spendings, group_size: int) -> Composition:

@@ -27,28 +27,19 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import MAX_EPSILON, MIN_REMAINING_DELTA
 from redactory.training.accounting.dominating_pairs import (
+    MAX_GROUP_SHIFT_RATIO,
+    MAX_SHIFT_DEVIATIONS,
     Branches,
     Composition,
     DominatingPair,
     FloatArray,
     Mixture,
-    Spending,
     Spendings,
-    compute_failure_delta,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import compute_total_epsilon, find_best_delta_share
-from redactory.training.mechanisms.mechanism import (
-    BandedGaussian,
-    HiddenClassGaussian,
-    Mechanism,
-    PoissonGaussian,
-    Relation,
-)
+from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 
 _MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _BUCKET_SLACK = 1.05
@@ -81,8 +72,8 @@ class EpsilonBounds:
         return math.isfinite(self.upper) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
 
     def refutes(self, epsilon: float) -> bool:
-        """Whether ``epsilon`` must be wrong: below the proved lower bound, or far above a narrow upper bound."""
-        return epsilon < self.lower - 1e-9 or (self.is_tight_for(self.upper) and not self.is_tight_for(epsilon))
+        """Whether ``epsilon`` must be wrong: below the proved lower bound."""
+        return epsilon < self.lower - 1e-9
 
 
 @lru_cache(maxsize=1024)
@@ -454,11 +445,8 @@ def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mix
 
 
 def _rederive_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """Derive one step's pairs, independently of ``make_dominating_pairs``; in b bands, a draw reaches b rows."""
+    """Derive one step's pairs, independently of ``make_dominating_pairs``."""
     pair = rederive_exchange_pair if relation is Relation.SUBSTITUTION else rederive_removal_pair
-    if isinstance(mechanism, BandedGaussian):
-        draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
-        return ((1.0, pair(draw_rate, mechanism.noise_multiplier)),)
     if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
         return rederive_hidden_class_pairs(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
     if not isinstance(mechanism, PoissonGaussian):
@@ -475,38 +463,13 @@ def _reverse_pair(pair: DominatingPair) -> DominatingPair:
     return DominatingPair(mirror_mixture(pair.q), mirror_mixture(pair.p), pair.deviation)
 
 
-# Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
-
-
-NO_FINITE_EPSILON = "no finite epsilon at this delta: the noise is too small for this many steps"
-_GROUP_RELATIVE_GAP = 2e-3
-"""How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
-NO_CONFIRMED_EPSILON = (
-    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for this many steps"
-)
-
-
-def bound_epsilon(spendings: Spendings, delta: float, relation: Relation) -> EpsilonBounds:
-    """Bound the epsilon of ``spendings`` at ``delta``, for one example under ``relation``."""
-    spendings = normalize_spendings(spendings)
-    if any(spending.rows > 1 for spending in spendings):
-        return bound_group_epsilon(spendings, delta, 1)
-    return bound_composed_epsilon(rederive_composition(spendings, relation), delta)
+# Of what was spent.
 
 
 def rederive_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """State the pairs of each training's step, with the number of its steps, independently of the main accountant.
-
-    In b bands every b-th step draws from an example's group, the first one in step b at the latest.
-    """
-
-    def count_draw_steps(spending: Spending) -> int:
-        mechanism = spending.mechanism
-        bands = mechanism.matrix.bands if isinstance(mechanism, BandedGaussian) else 1
-        return len(range(0, spending.steps, bands))
-
+    """State the pairs of each training's step, with the number of its steps, independently of the main accountant."""
     return tuple(
-        (_rederive_dominating_pairs(spending.mechanism, relation), count_draw_steps(spending))
+        (_rederive_dominating_pairs(spending.mechanism, relation), spending.steps)
         for spending in normalize_spendings(spendings)
     )
 
@@ -520,6 +483,8 @@ def bound_removal_epsilon(
         if not isinstance(spending.mechanism, PoissonGaussian):
             raise GuaranteeError("groups can only be accounted under Poisson sampling")
         rate, noise = spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier
+        if group_size * spending.rows > MAX_GROUP_SHIFT_RATIO * noise:
+            return EpsilonBounds(0.0, math.inf)
         pair = rederive_removal_pair(rate, noise, group_size * spending.rows)
         parts.append((((1.0, pair),), spending.steps))
     return bound_composed_epsilon(tuple(parts), delta, smaller_delta, relative_gap)
@@ -531,70 +496,12 @@ def bound_composed_epsilon(
     """Bound by :func:`bound_one_order_epsilon`, the worse of both orders; an empty composition has epsilon 0."""
     if not composition:
         return EpsilonBounds(0.0, 0.0)
+    pairs = [pair for branches, _ in composition for _, pair in branches]
+    if any(max(map(abs, pair.means)) > MAX_SHIFT_DEVIATIONS * pair.deviation for pair in pairs):
+        return EpsilonBounds(0.0, math.inf)
     back: Composition = tuple(
         (tuple((w, _reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
     )
     orders = {composition: 0, back: 0}
     ordered_bounds = [bound_one_order_epsilon(order, delta, smaller_delta, relative_gap) for order in orders]
     return EpsilonBounds(max(b.lower for b in ordered_bounds), max(b.upper for b in ordered_bounds))
-
-
-def bound_group_epsilon(spendings: Spendings, delta: float, group_size: int) -> EpsilonBounds:
-    """Bound the chain bound that ``compute_group_epsilon`` states: a chain of bounds at the same split."""
-    share = find_best_delta_share(spendings, delta, group_size)
-    first = bound_removal_epsilon(spendings, share * delta, group_size, relative_gap=_GROUP_RELATIVE_GAP)
-    rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
-    if rest <= MIN_REMAINING_DELTA:
-        return EpsilonBounds(math.inf, math.inf)
-    second = bound_removal_epsilon(spendings, rest, group_size, lesser, _GROUP_RELATIVE_GAP)
-    ends = first.lower + second.lower, first.upper + second.upper
-    return EpsilonBounds(*(end if end < MAX_EPSILON else math.inf for end in ends))
-
-
-@dataclass(frozen=True)
-class ConfirmedEpsilon:
-    """The epsilon that may be printed: ``value``, or None with its ``reason``, and the second accountant's bounds."""
-
-    value: float | None
-    bounds: EpsilonBounds | None
-    reason: str | None = None
-
-
-def confirm_epsilon(
-    compute_main: Callable[[float], float | None],
-    compute_bounds: Callable[[float], EpsilonBounds],
-    delta: float,
-    name: str,
-    threshold_failure_delta: float = 0.0,
-) -> ConfirmedEpsilon:
-    """Confirm the main epsilon at ``delta`` if the bounds prove it to 1% (or 1e-4), else take the larger bound.
-
-    Both accountants bound epsilon from above, so both confirm the larger of two finite bounds. If one is not finite
-    there is no epsilon. ``threshold_failure_delta`` (loss) is the chance of an event outside of which both hold: (ε, δ)
-    becomes (ε − ln(1 − loss), δ + loss). ``GuaranteeError`` with ``name`` if the accountants contradict each other.
-    """
-    delta, beside = delta - threshold_failure_delta, -math.log1p(-threshold_failure_delta)
-    epsilon = compute_main(delta) if delta > 0.0 else None
-    if epsilon is None or epsilon >= MAX_EPSILON:
-        return ConfirmedEpsilon(None, None, NO_FINITE_EPSILON)
-    epsilon, bounds = epsilon + beside, compute_bounds(delta)
-    bounds = EpsilonBounds(bounds.lower + beside, bounds.upper + beside)
-    if bounds.refutes(epsilon):
-        raise GuaranteeError(
-            f"the two accountants disagree about {name}: {epsilon} is not between "
-            f"{format_lower(bounds.lower, 6)} and {format_upper(bounds.upper, 6)}; no epsilon is stated"
-        )
-    if math.isinf(bounds.upper):
-        return ConfirmedEpsilon(None, bounds, NO_CONFIRMED_EPSILON)
-    return ConfirmedEpsilon(epsilon if bounds.is_tight_for(epsilon) else max(epsilon, bounds.upper), bounds)
-
-
-def confirm_single_epsilon(spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
-    """Compute the epsilon of one example under ``relation`` twice, and confirm it."""
-    return confirm_epsilon(
-        lambda at: compute_total_epsilon(spendings, at, relation),
-        lambda at: bound_epsilon(spendings, at, relation),
-        delta,
-        name,
-        compute_failure_delta(spendings),
-    )

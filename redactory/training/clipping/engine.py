@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -29,14 +28,7 @@ from redactory.training.clipping.gradients import (
 from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module, use_forward
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import disable_autocast, force_single_precision
-from redactory.training.data import (
-    Batch,
-    IntArray,
-    MicroBatchMap,
-    TokenizedExamples,
-    map_micro_batches,
-    split_micro_batches,
-)
+from redactory.training.data import Batch, IntArray, TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, require_valid_clip_norm
 
 NamedParameters = dict[str, nn.Parameter]
@@ -312,29 +304,21 @@ def _clip_batch(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient
 
 
 def compute_clipped_sum(
-    network: nn.Module,
-    examples: TokenizedExamples,
-    rows: IntArray,
-    clip_norm: float,
-    max_tokens: int,
-    micro_batch_map: MicroBatchMap = map_micro_batches,
+    network: Any, examples: TokenizedExamples, rows: IntArray, clip_norm: float, max_tokens: int
 ) -> Tensor:
     """Return Σ_i g_i · min(1, C/‖g_i‖) over the examples ``rows``, flat in the order of the trainable parameters.
 
     An example's loss is the sum over its tokens, so g_i is the gradient of its −log probability. C is ``clip_norm``. An
     example whose gradient is not finite contributes zero; no rows give zero. ``max_tokens`` bounds the memory and
-    changes the result only by rounding. ``micro_batch_map`` decides where the micro-batches are computed and changes no
-    bit, because they are added here in order. Autocast is disabled.
+    changes the result only by rounding. Autocast is disabled.
 
     Formal guarantees: exchanging one example changes the sum by at most 2C, removing one by at most C, in exact
     arithmetic (``docs/guarantees.md``, "Substitution").
     """
     require_valid_clip_norm(clip_norm)  # even if no example was sampled
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in get_trainable_parameters(network).values()])
-    micro_batches = split_micro_batches(rows, examples.lengths, max_tokens)
-    compute = partial(_sum_micro_batch, clip_norm=clip_norm)
-    for micro_batch_sum in micro_batch_map(network, compute, examples, micro_batches):
-        total += micro_batch_sum
+    for micro_batch in split_micro_batches(rows, examples.lengths, max_tokens):
+        total += _sum_micro_batch(network, examples.make_batch(micro_batch).to(network.device), clip_norm)
     return total
 
 

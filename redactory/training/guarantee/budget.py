@@ -16,7 +16,7 @@ from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee.metrics import confirm_removal_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
@@ -158,7 +158,7 @@ class Budget:
         if epsilon is None or epsilon > self._settings.epsilon:
             already = self.compute_epsilon(before) or 0.0
             cost = "infinite" if epsilon is None else format_upper(epsilon, places=4)
-            models = ", ".join(body["training"] for body in reservations) or "nothing"
+            models = ", ".join(dict.fromkeys(body["training"] for body in reservations)) or "nothing"
             raise BudgetExceeded(
                 f"budget {self._settings.path.name}: {training} would raise epsilon to {cost} at delta "
                 f"{format_upper(delta)}; the budget is {format_upper(self._settings.epsilon)}, of which "

@@ -41,7 +41,7 @@ from redactory.training.guarantee.spec import (
     read_training_spec,
 )
 from redactory.training.held_out import read_curve_rows
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
@@ -215,7 +215,6 @@ def _make_common_card(
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
-        **_describe_correlated_noise(spec),
         **_describe_chat_examples(spec),
         "steps": spec.steps,
         "delta": spec.delta,
@@ -232,14 +231,6 @@ def _describe_encoder(facts: LedgerFacts) -> dict[str, Any] | None:
         return None
     words = WORDS[ENCODER_SOURCE]["package" if facts.settings.model.folder is None else "folder"]
     return {**words, "sha256": facts.vocabulary["sha256"], "lora_rank": facts.vocabulary.get("lora_rank", 0)}
-
-
-def _describe_correlated_noise(spec: TrainingSpec) -> dict[str, Any]:
-    """Describe groups, their rate and the matrix of correlated noise."""
-    mechanism = spec.mechanism
-    if not isinstance(mechanism, BandedGaussian):
-        return {}
-    return {"bands": mechanism.matrix.bands, "group_rate": mechanism.group_rate, "matrix": mechanism.matrix.digest}
 
 
 def _describe_chat_examples(spec: TrainingSpec) -> dict[str, Any]:
@@ -327,14 +318,12 @@ def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     uses_roles = spec.settings.prefix or (chat and chat.example == "turn")
     roles = [WORDS["roles"]] if uses_roles else []
     roles += [WORDS["chat"][chat.loss_on]] if chat else []
-    correlation = _describe_correlated_noise(spec)
-    correlated = [WORDS["correlated"].format(**correlation)] if correlation else []
     loop = []
     if facts.private_loop is not None:
         loop = [WORDS["own_loop"].format(**facts.private_loop)]
         public_steps = facts.private_loop["public_steps"]
         loop += [WORDS["own_public_steps"].format(said=public_steps)] if public_steps else []
-    return [WORDS["noise"][spec.mechanism.noise], *correlated, *on_cuda, *roles, *loop]
+    return [WORDS["noise"][spec.mechanism.noise], *on_cuda, *roles, *loop]
 
 
 def get_dedup_index(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from redactory.detectors.settings import format_public_label_note, get_kinds, ge
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import make_event_tree
-from redactory.training.accounting.verification import NO_FINITE_EPSILON, ConfirmedEpsilon
+from redactory.training.accounting.confirmation import NO_FINITE_EPSILON, ConfirmedEpsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import describe_accountants, get_dedup_index, make_unit_level_card

@@ -10,22 +10,21 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, compute_group_epsilon, compute_removal_epsilon
-from redactory.training.accounting.dominating_pairs import compute_failure_delta
-from redactory.training.accounting.epsilons import compute_epsilon_curve
-from redactory.training.accounting.privacy_losses import make_group_epsilon_curve
-from redactory.training.accounting.published_epsilons import describe_published_crt
-from redactory.training.accounting.verification import (
+from redactory.training.accounting.confirmation import (
     NO_FINITE_EPSILON,
     ConfirmedEpsilon,
-    EpsilonBounds,
     bound_group_epsilon,
-    bound_removal_epsilon,
     confirm_epsilon,
     confirm_single_epsilon,
 )
+from redactory.training.accounting.curves import make_group_epsilon_curve
+from redactory.training.accounting.dominating_pairs import compute_failure_delta
+from redactory.training.accounting.epsilons import compute_epsilon_curve
+from redactory.training.accounting.published_epsilons import describe_published_crt
+from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
     compute_epsilon_by_example_count,
@@ -50,7 +49,6 @@ EPSILON_NAMES = (
 )
 NO_GROUP_EPSILON = "sizes without an epsilon: none below 4096 was found; the noise protects no such group"
 RECALL_NOT_MEASURED = "recall not measured"
-NO_BANDED_GROUP_EPSILON = "no epsilon is proved for several examples under correlated noise"
 NO_COUNTED_GROUP_EPSILON = "public by count is accounted for one exchanged example; for several there is no epsilon"
 POLICIES_UNUSED_REASON = (
     "this trainer does not use the policies: epsilon_substitution covers a secret in an example of the "
@@ -64,7 +62,7 @@ MAX_VERIFIED_EPSILON, MAX_VERIFIED_RATIO = 500.0, 24.0
 class Metrics:
     """Hold metrics by name: ``values``, ``reasons`` for null values, ``bounds`` of the second accountant.
 
-    ``unconfirmed`` lists epsilons without a second accountant; ``no_bounds_reason`` says why it was not run. For users
+    ``unconfirmed`` lists epsilons that were computed once; ``no_bounds_reason`` says why it was not run. For users
     and entities, ``relation`` belongs to the main epsilon and ``facts`` are its inputs (adjacency, K or M, rule, caps).
     """
 
@@ -87,6 +85,8 @@ class Metrics:
     def set_confirmed_epsilon(self, name: str, confirmed: ConfirmedEpsilon) -> None:
         """Set ``name`` to the confirmed epsilon with its bounds and reason."""
         self.set_value(name, confirmed.value, confirmed.bounds, confirmed.reason or NO_FINITE_EPSILON)
+        if confirmed.is_computed_once:
+            self.unconfirmed.append(name)
 
     def set_value(
         self, name: str, value: Any, bounds: EpsilonBounds | None = None, reason: str = NO_FINITE_EPSILON
@@ -222,8 +222,6 @@ def confirm_removal_epsilon(spendings: Spendings, delta: float, name: str, group
 
 
 def _confirm_group_epsilon(inputs: EpsilonInputs, group_size: int) -> ConfirmedEpsilon:
-    if any(isinstance(spending.mechanism, BandedGaussian) for spending in inputs.spendings):
-        return ConfirmedEpsilon(None, None, NO_BANDED_GROUP_EPSILON)
     if inputs.missed_span_relation is Relation.ADD_OR_REMOVE:
         return confirm_removal_epsilon(inputs.spendings, inputs.delta, f"a group of {group_size}", group_size)
     return confirm_epsilon(
@@ -246,6 +244,7 @@ def _add_group_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
         values[str(size)] = confirmed.value
         if confirmed.value is not None and confirmed.bounds is not None:
             seconds[str(size)] = round_bounds_outwards(confirmed.bounds)
+            metrics.unconfirmed += [f"{name} {size}"] if confirmed.is_computed_once else []
         elif confirmed.reason not in (None, NO_FINITE_EPSILON):
             reasons.append(f"{size} examples: {confirmed.reason}")
     if None in values.values():
@@ -296,7 +295,7 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     bounds = confirmed.bounds
     if bounds is not None:
         bounds = EpsilonBounds(*(compute_amplified_epsilon(one) or 0.0 for one in (bounds.lower, bounds.upper)))
-    amplified = ConfirmedEpsilon(compute_amplified_epsilon(confirmed.value), bounds, confirmed.reason)
+    amplified = replace(confirmed, value=compute_amplified_epsilon(confirmed.value), bounds=bounds)
     metrics.set_confirmed_epsilon(name, amplified)
 
 

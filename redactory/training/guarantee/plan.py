@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
@@ -19,7 +19,6 @@ from redactory.training.accounting.epsilons import (
     replace_infinite_by_none,
 )
 from redactory.training.accounting.published_epsilons import Estimator
-from redactory.training.band_selection import compare_band_counts
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.expected_accuracy import predict_accuracy
@@ -33,7 +32,7 @@ from redactory.training.guarantee.metrics import (
 from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep_sampling_rates
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
@@ -138,7 +137,6 @@ def plan_guarantee(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
-        **_list_band_choices(replace(spec, settings=target)),
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
     steps = {"steps_curve": _compute_unit_steps_curve(spec)} if trainer.hides_units and with_steps_curve else {}
@@ -179,16 +177,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
         "curve": curve,
     }
-
-
-def _list_band_choices(spec: TrainingSpec) -> dict[str, Any]:
-    """List each number of bands, the plan's own marked; nothing for independent noise."""
-    settings = spec.settings
-    if settings.noise_bands == 1 or settings.noise_multiplier is not None or spec.exchanged_row_count > 1:
-        return {}
-    chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
-    rows = [asdict(width) for width in compare_band_counts(settings, spec.steps, spec.relation)]
-    return {"bands": [{**row, "chosen": row["bands"] == chosen} for row in rows]}
 
 
 def _compute_example_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:

@@ -23,13 +23,7 @@ from redactory.training.accounting import Spending, Spendings, calibrate_noise
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanisms.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanisms.mechanism import (
-    AnyMechanism,
-    BandedGaussian,
-    PoissonUsersGaussian,
-    Relation,
-    parse_mechanism_json,
-)
+from redactory.training.mechanisms.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
 from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
@@ -166,8 +160,6 @@ class TrainingSpec:
                     f"train.{key} were not counted, and with route.strategy count or both only counted parts "
                     "of a public row may be used: curate with route.strategy policies, or remove it"
                 )
-        if settings.noise_bands != 1:
-            raise ConfigurationError("train.noise_bands: not with route.strategy count or both; remove one of the two")
 
     @property
     def selection_spendings(self) -> Spendings:
@@ -381,8 +373,6 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require_ledger_condition(is_own_run, "belongs to another curated run")
     _require_ledger_condition(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
     _require_ledger_condition(mechanism is not None or not steps, "has noisy steps in a training without noise")
-    planned = mechanism.matrix.steps if isinstance(mechanism, BandedGaussian) else len(steps)
-    _require_ledger_condition(planned == len(steps), "has a matrix for another number of steps")
     event: dict[str, Any] = mechanism.to_event() if mechanism else {}
     for number, record in enumerate(steps):
         step = (record.type, record.body.get("event"), record.body.get("step"))

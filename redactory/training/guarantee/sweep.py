@@ -36,8 +36,7 @@ _ERROR_FACTOR = 1.05
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One pair at the target epsilon; ``bands`` is 1 if the noise of each step is independent.
-
+    """One pair at the target epsilon;
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over the
     normaliser, ``noise`` the norm of all of it, √d times that. ``noise_to_signal`` is that of the whole training,
     and ``error`` the bound of the module docstring over D·C, with a third of the noise. Values that need d are None
@@ -46,7 +45,6 @@ class SweepRow:
 
     sampling_rate: float
     steps: int
-    bands: int
     noise_multiplier: float
     noise_per_coordinate: float
     noise: float | None
@@ -57,7 +55,7 @@ class SweepRow:
     best: bool = False
 
 
-def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> SweepRow:
+def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None) -> SweepRow:
     """Describe ``steps`` steps of ``mechanism`` for a model with this many trainable ``parameters``."""
     sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
     coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
@@ -65,7 +63,7 @@ def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | Non
         whole = coordinate_noise * math.sqrt(parameters)
         ratio = compute_noise_to_signal(sigma, batch, steps, parameters)
         error = math.hypot(steps**-0.5, _EFFECTIVE_NOISE_SHARE * ratio)
-    return SweepRow(mechanism.sampling_rate, steps, bands, sigma, coordinate_noise, whole, ratio, error, batch * steps)
+    return SweepRow(mechanism.sampling_rate, steps, sigma, coordinate_noise, whole, ratio, error, batch * steps)
 
 
 def compute_noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:
@@ -77,7 +75,7 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
     """List pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
     Ordered by cost, then by rate; the best one that costs no more than the plan is marked, if d is known. Empty if
-    there is nothing to sweep: correlated noise, samples of users, no epsilon, a model to start from.
+    there is nothing to sweep: samples of users, no epsilon, a model to start from.
     """
     mechanism = spec.mechanism
     if (
@@ -135,6 +133,7 @@ def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> 
             missed,
             tolerance=_NOISE_TOLERANCE,
             other_spendings=spec.selection_spendings,
+            covers_small_deltas=False,
         )
     except GuaranteeError:
         return None

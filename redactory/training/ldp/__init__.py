@@ -1,8 +1,8 @@
 """Local differential privacy: a sentence is encoded, clipped and noised before it leaves its user (LDP-NLP).
 
 - ``settings``: the settings of users and server; public constants;
-- ``encoder``, ``pretraining``: how a sentence becomes a vector, and how the encoder is trained;
-- ``user``, ``message``, ``server``: the two parties and the messages between them;
+- ``encoder``: how a sentence becomes a vector, and how the encoder is trained;
+- ``user``, ``server``: the two parties and the messages between them;
 - ``accounting``, ``card``: sound epsilons of the messages, and the card that states them.
 
 Proofs: ``docs/guarantees.md``, "Local differential privacy".

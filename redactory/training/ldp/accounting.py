@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import verification
 from redactory.training.accounting.bounds import MAX_EPSILON
+from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
+from redactory.training.accounting.confirmation import ConfirmedEpsilon, bound_epsilon, confirm_epsilon
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
@@ -25,21 +28,9 @@ from redactory.training.accounting.dominating_pairs import (
     make_exchange_pair,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import (
-    DISCRETIZATION,
-    NoiseSearch,
-    choose_coarsening_factor,
-    choose_discretization,
-    compute_total_epsilon,
-    find_smallest_noise,
-)
-from redactory.training.accounting.privacy_losses import compose_epsilon
-from redactory.training.accounting.verification import (
-    NO_FINITE_EPSILON,
-    ConfirmedEpsilon,
-    EpsilonBounds,
-    confirm_epsilon,
-)
+from redactory.training.accounting.epsilons import DISCRETIZATION, choose_discretization, compute_total_epsilon
+from redactory.training.accounting.loss_distributions import compose_epsilon
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -53,6 +44,11 @@ class FixedSends(Settings):
         description="J, how often each sentence is sent. One is enough: J sends at noise z carry the "
         "information of one at z/√J, and the server may process a message several times.",
     )
+
+    @property
+    def steps(self) -> int:
+        """J."""
+        return self.sends
 
 
 class VisibleSampling(Settings):
@@ -81,6 +77,11 @@ class HiddenSampling(Settings):
             raise ValueError("classes: at rate 1 every message reveals its class; lower the rate")
         return self
 
+    @property
+    def signal_share(self) -> float:
+        """The expected share of a sentence's vector in the mean of its messages, of its class if that is hidden."""
+        return self.rate if self.classes is None else self.rate / (self.rate + (1.0 - self.rate) / self.classes)
+
 
 Participation = Annotated[FixedSends | VisibleSampling | HiddenSampling, Field(discriminator="kind")]
 
@@ -88,7 +89,7 @@ Participation = Annotated[FixedSends | VisibleSampling | HiddenSampling, Field(d
 # Epsilon of one sentence over all its messages, and the noise for a target.
 
 
-CALIBRATION_GRID = 1e-3
+_CALIBRATION_GRID = 1e-3
 _MAX_NOISE, _TOLERANCE = 10_000.0, 5e-5
 MAX_VERIFIED_EPSILON = 200.0
 """Epsilons above this give no protection, so the second accountant is not run."""
@@ -114,38 +115,35 @@ def make_message_mechanism(noise: float, vectors: int, rate: float = 1.0, classe
     return HiddenClassGaussian(rate, noise / norm, norm, 1.0, "lattice", classes=classes)
 
 
-def make_message_spendings(noise: float, vectors: int, participation: Participation) -> Spendings | None:
-    """Return the composed spendings of the messages of one sentence; None for visible coins.
+def make_message_spending(noise: float, vectors: int, participation: Participation) -> Spending:
+    """Return what all messages of one sentence spend; for visible coins, one send per step, the most they can send.
 
-    ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs). Visible coins are not a mechanism by themselves;
-    :func:`make_reserved_spendings` uses their maximum.
+    ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs).
     """
-    match participation:
-        case FixedSends():
-            return (Spending(make_message_mechanism(noise, vectors), participation.sends),)
-        case HiddenSampling():
-            mechanism = make_message_mechanism(noise, vectors, participation.rate, participation.classes)
-            return (Spending(mechanism, participation.steps),)
-        case VisibleSampling():
-            return None
+    mechanism = make_message_mechanism(noise, vectors)
+    if isinstance(participation, HiddenSampling):
+        mechanism = make_message_mechanism(noise, vectors, participation.rate, participation.classes)
+    return Spending(mechanism, participation.steps)
 
 
-def make_reserved_spendings(noise: float, vectors: int, participation: Participation) -> Spendings:
-    """Return what a budget books for a sentence before its first message; for visible coins, one send per step."""
-    spendings = make_message_spendings(noise, vectors, participation)
-    return spendings or (Spending(make_message_mechanism(noise, vectors), count_steps(participation)),)
-
-
-def _make_combined_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
+def _combine_sends(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spending:
     """Combine J sends into one at z/√J, because their mean is sufficient."""
     if isinstance(sampling, FixedSends):
         noise, sampling = noise / math.sqrt(sampling.sends), FixedSends()
-    return make_reserved_spendings(noise, vectors, sampling)
+    return make_message_spending(noise, vectors, sampling)
 
 
-def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -> Composition:
+def _add_visible_coins(
+    sampling: VisibleSampling,
+    noise: float,
+    vectors: int,
+    encoder_composition: Composition,
+    make_pair: Callable[[float, float], DominatingPair],
+) -> Composition:
+    """Add the steps of visible coins: with probability p the pair of a message, otherwise nothing."""
+    pair = make_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
     branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
-    return ((tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps),)
+    return (*encoder_composition, (tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps))
 
 
 def compute_message_epsilon(
@@ -164,16 +162,15 @@ def compute_message_epsilon(
     """
     encoder_costs = normalize_spendings(encoder_costs)
     if isinstance(participation, VisibleSampling):
-        if any(spendings.rows > 1 for spendings in encoder_costs):
+        if any(spending.rows > 1 for spending in encoder_costs):
             raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
-        message = Spending(make_message_mechanism(noise, vectors), 1)
-        pair = make_exchange_pair(1.0, message.mechanism.noise_multiplier)
         before = make_composition(encoder_costs, Relation.SUBSTITUTION)
-        parts = (*before, *_make_visible_composition(participation, pair))
-        epsilon: float | None = compose_epsilon(parts, choose_discretization((*encoder_costs, message), grid), delta)
+        parts = _add_visible_coins(participation, noise, vectors, before, make_exchange_pair)
+        grid = choose_discretization((*encoder_costs, make_message_spending(noise, vectors, FixedSends())), grid)
+        epsilon: float | None = compose_epsilon(parts, grid, delta)
     else:
-        spendings = _make_combined_spendings(noise, vectors, participation)
-        epsilon = compute_total_epsilon((*encoder_costs, *spendings), delta, Relation.SUBSTITUTION, grid)
+        spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
+        epsilon = compute_total_epsilon(spendings, delta, Relation.SUBSTITUTION, grid)
     return epsilon if epsilon is not None and epsilon < MAX_EPSILON else None
 
 
@@ -182,13 +179,11 @@ def bound_message_epsilon(
 ) -> EpsilonBounds:
     """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
-        spendings = (*encoder_costs, *_make_combined_spendings(noise, vectors, participation))
-        return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
-    message_pair = verification.rederive_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
+        spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
+        return bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
     before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
-    return verification.bound_composed_epsilon(
-        (*before, *_make_visible_composition(participation, message_pair)), delta
-    )
+    parts = _add_visible_coins(participation, noise, vectors, before, verification.rederive_exchange_pair)
+    return verification.bound_composed_epsilon(parts, delta)
 
 
 def confirm_message_epsilon(
@@ -202,7 +197,7 @@ def confirm_message_epsilon(
     arguments = (noise, vectors, participation)
     value = compute_message_epsilon(*arguments, delta, encoder_costs)
     if value is None or value > MAX_VERIFIED_EPSILON or any(one.rows > 1 for one in encoder_costs):
-        return ConfirmedEpsilon(value, None, NO_FINITE_EPSILON if value is None else None)
+        return ConfirmedEpsilon(value, None, is_computed_once=value is not None)
     return confirm_epsilon(
         lambda at: compute_message_epsilon(*arguments, at, encoder_costs),
         lambda at: bound_message_epsilon(*arguments, at, encoder_costs),
@@ -233,13 +228,13 @@ def calibrate_message_noise(
 
     def compute_clamped_epsilon(coarsening: float, noise: float) -> float:
         epsilon_found = compute_message_epsilon(
-            noise, vectors, participation, delta, encoder_costs, coarsening * CALIBRATION_GRID
+            noise, vectors, participation, delta, encoder_costs, coarsening * _CALIBRATION_GRID
         )
         return MAX_EPSILON if epsilon_found is None else max(epsilon_found, 1e-12)
 
-    steps = max(count_steps(participation), *(one.steps for one in encoder_costs), 1)
+    steps = max(participation.steps, *(one.steps for one in encoder_costs), 1)
     search = NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4)
-    coarsening = choose_coarsening_factor(CALIBRATION_GRID, epsilon, steps)
+    coarsening = choose_coarsening_factor(_CALIBRATION_GRID, epsilon, steps)
     noise = find_smallest_noise(epsilon, compute_clamped_epsilon, coarsening, search)
     while (
         epsilon_reached := compute_message_epsilon(noise, vectors, participation, delta, encoder_costs)
@@ -261,22 +256,6 @@ class StepSends(NamedTuple):
     slots: NDArray[np.int64]
     is_real: NDArray[np.bool_]
     drawn_classes: NDArray[np.int64] | None = None
-
-
-def count_steps(participation: Participation) -> int:
-    """Return J for fixed sends, else T; the steps of a slot are 0 to this, exclusive."""
-    return participation.sends if isinstance(participation, FixedSends) else participation.steps
-
-
-def compute_signal_share(participation: Participation) -> float:
-    """Return the expected share of a sentence's vector in the mean of its messages, as the server computes it.
-
-    With hidden classes the server averages the messages that carry the slot's class.
-    """
-    if not isinstance(participation, HiddenSampling):
-        return 1.0
-    rate, classes = participation.rate, participation.classes
-    return rate if classes is None else rate / (rate + (1.0 - rate) / classes)
 
 
 def draw_step_sends(

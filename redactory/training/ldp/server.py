@@ -1,12 +1,13 @@
 """The server: receives noisy messages and returns classes. It has no text, tokenizer or encoder.
 
-For each slot it keeps the sum of its messages and which steps arrived. All of this is post-processing.
+For each slot it keeps the sum of its messages. All of this is post-processing.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,70 +23,35 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import commit_file, read_json, write_json
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.training.ldp.accounting import HiddenSampling, Participation, compute_signal_share, count_steps
-from redactory.training.ldp.message import Message
-from redactory.training.ldp.settings import HeadSettings, LdpSettings
+from redactory.training.ldp.accounting import HiddenSampling
+from redactory.training.ldp.settings import LdpSettings
 
 FORMAT = "redactory-ldp-service/3"
 _SERVICE, _HEAD = "service.json", "head.safetensors"
+_WEIGHT_DECAY, _HELD_OUT_FRACTION, _MIN_HELD_OUT = 1e-2, 10, 5
 
 
-@dataclass
-class _Slot:
-    """The received steps, as bits; by label (−1 for a query), the sum of messages and their number."""
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One send of one slot.
 
-    received_steps: int
-    sums: dict[int, tuple[NDArray[np.float32], int]]
+    ``values`` float32 [d], [L, e] or [2, d], noisy and finite; ``slot`` 32 random hexadecimal digits that identify one
+    sentence in all steps; ``label`` the class's number, or None for a query; ``encoder`` the sha256 of the encoder.
 
-
-class ReceivedMessages:
-    """The slots of one service or one query, of messages of ``shape`` with steps below ``steps``.
-
-    If all messages of a slot are real, their mean is sufficient for its vector (Gaussian noise); a repeated message
-    counts once. ``labels`` is how many a slot may carry: if they are hidden, the slot's label is likely the most
-    frequent one.
+    Formal guarantees: only ``values`` depends on the sentence. Slot and order are drawn, the step is a counter, and the
+    label is in clear by the definition of the privacy unit, or hidden by drawn ones (``docs/guarantees.md``, "Local
+    differential privacy").
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: int, labels: int = 1) -> None:
-        self.shape, self.steps, self.max_labels = shape, steps, labels
-        self.slots: dict[str, _Slot] = {}
+    slot: str
+    step: int
+    label: int | None
+    values: NDArray[np.float32]
+    encoder: str
 
-    @property
-    def message_count(self) -> int:
-        """The number of distinct messages received."""
-        return sum(slot.received_steps.bit_count() for slot in self.slots.values())
 
-    def select_new(self, messages: Iterable[Message]) -> list[Message]:
-        """The ``messages`` that were not received before, each once."""
-        new_messages: dict[tuple[str, int], Message] = {}
-        for message in messages:
-            slot = self.slots.get(message.slot)
-            if slot is None or not slot.received_steps >> message.step & 1:
-                new_messages.setdefault((message.slot, message.step), message)
-        return list(new_messages.values())
-
-    def add(self, messages: Iterable[Message]) -> None:
-        """Add ``messages``, each once."""
-        for message in self.select_new(messages):
-            slot = self.slots.setdefault(message.slot, _Slot(0, {}))
-            label = -1 if message.label is None else message.label
-            total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
-            slot.sums[label] = total + message.values, count + 1
-            slot.received_steps |= 1 << message.step
-
-    def compute_means(self) -> tuple[NDArray[np.float32], list[int]]:
-        r"""Return [n, \*shape] and n labels: for every slot, by first occurrence, the mean message of its label.
-
-        Its label is the most frequent one of its messages; tied labels have a mean each.
-        """
-        rows, labels = [], []
-        for slot in self.slots.values():
-            most = max(count for _, count in slot.sums.values())
-            for label, (total, count) in slot.sums.items():
-                if count == most:
-                    rows.append(total / np.float32(count))
-                    labels.append(label)
-        return np.stack(rows) if rows else np.empty((0, *self.shape), np.float32), labels
+_SlotSums = dict[int | None, tuple[NDArray[np.float32], int]]
+"""The sum of a slot's messages and their number, by label."""
 
 
 class LdpServer:
@@ -98,15 +64,14 @@ class LdpServer:
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
         if len(settings.classes) < 2:
             raise ConfigurationError("classes: a service needs at least two classes; name them")
-        # a service does not keep the location of a user's budget
-        self.settings = settings.model_copy(update={"budget": None})
-        self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._make_received_messages(settings.sampling)
+        self.settings, self.encoder, self.shape = settings, encoder, tuple(shape)
+        self.message_shape = (2, *self.shape) if settings.pairs else self.shape
+        self._slots: dict[str, _SlotSums] = {}
         self._head: ServerNetwork | None = None
 
     def receive(self, *messages: Message) -> None:
-        """Receive training ``messages``; a repeated one counts once."""
-        self._received.add(messages)
+        """Receive training ``messages``, each once."""
+        _add_messages(self._slots, messages)
 
     def describe(self) -> dict[str, Any]:
         """Return the public facts about the service that users and :meth:`load` need."""
@@ -120,21 +85,47 @@ class LdpServer:
     def train(self, progress: Progress = ignore_progress) -> dict[str, Any]:
         """Train the network from scratch on all received messages.
 
-        Returns ``messages``, ``slots`` and the ``epochs``, ``best_epoch`` and ``loss`` of :func:`train_server_network`.
-        The same set of messages gives the same draws. ``RunStateError`` if there are no messages.
+        Returns ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss`` (nats). A tenth of the slots is held
+        out if that is at least five; the epoch with the lowest loss on them is kept, and ``loss`` is theirs, otherwise
+        that of the training slots. The same set of messages gives the same draws. ``RunStateError`` if there are none.
         """
-        slots, seed = self._received.slots, self.settings.seed or 0
-        if not slots:
+        settings, seed = self.settings.head, self.settings.seed or 0
+        if not self._slots:
             raise RunStateError("no training message has arrived yet: send some first")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = make_server_network(self.settings, self._received.shape)
-        means, labels = self._received.compute_means()
-        rows, classes = torch.from_numpy(means), torch.tensor(labels)
+            network = self._make_network()
+        means, slot_labels = compute_slot_means(self._slots)
+        rows, labels = torch.from_numpy(means), torch.tensor(slot_labels)
         generator = torch.Generator().manual_seed(seed)
-        summary = train_server_network(network, rows, classes, self.settings.head, generator, progress)
-        self._head = network
-        return {"messages": self._received.message_count, "slots": len(slots), **summary}
+        order = torch.randperm(len(rows), generator=generator)
+        held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
+        judged, training_rows = (order[:held] if held else order), order[held:]
+        network.fit_normalisation(rows[training_rows], labels[training_rows])
+        optimizer = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
+        best, best_state = {"loss": math.inf, "best_epoch": 0}, copy.deepcopy(network.state_dict())
+        for epoch in range(1, settings.epochs + 1):
+            network.train()
+            order = training_rows[torch.randperm(len(training_rows), generator=generator)]
+            for batch in torch.split(order, settings.batch_size):
+                optimizer.zero_grad()
+                F.cross_entropy(network(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            network.eval()
+            with torch.no_grad():
+                parts = [
+                    F.cross_entropy(network(rows[batch]), labels[batch], reduction="sum")
+                    for batch in torch.split(judged, settings.batch_size)
+                ]
+            loss = float(torch.stack(parts).sum()) / len(judged)
+            # without held-out slots, keep the last finite epoch
+            if loss < best["loss"] or (not held and math.isfinite(loss)):
+                best, best_state = {"loss": loss, "best_epoch": epoch}, copy.deepcopy(network.state_dict())
+            progress("training the server's network", epoch, settings.epochs, "epochs")
+        network.load_state_dict(best_state)
+        self._head = network.eval()
+        count = sum(count for sums in self._slots.values() for _, count in sums.values())
+        return {"messages": count, "slots": len(self._slots), "epochs": settings.epochs, **best}
 
     @torch.no_grad()
     def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -146,19 +137,22 @@ class LdpServer:
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
-        way = self.settings.query_participation
-        received = self._make_received_messages(way)
-        is_hidden, fresh = isinstance(way, HiddenSampling), received.select_new(messages)
-        if not fresh:
+        if not messages:
             return []
-        received.add(fresh)
-        means = np.stack([message.values for message in fresh]) if is_hidden else received.compute_means()[0]
-        logits = self._head(torch.from_numpy(means) * compute_signal_share(self.settings.sampling))
+        way = self.settings.query_participation
+        if isinstance(way, HiddenSampling):
+            keys = [{"slot": message.slot, "step": message.step} for message in messages]
+            means = np.stack([message.values for message in messages])
+        else:
+            slots: dict[str, _SlotSums] = {}
+            _add_messages(slots, messages)
+            keys, means = [{"slot": slot} for slot in slots], compute_slot_means(slots)[0]
+        # training means of hidden sends are weaker than a query
+        signal_share = getattr(self.settings.sampling, "signal_share", 1.0)
+        logits = self._head(torch.from_numpy(means) * signal_share)
         if isinstance(way, HiddenSampling):
             # so that the product over the expected number of true messages contains the classes' shares once
             logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.log_class_shares
-        keys = [{"slot": message.slot, "step": message.step} for message in fresh] if is_hidden else None
-        keys = keys or [{"slot": slot} for slot in received.slots]
         answer_rows = []
         for key, row in zip(keys, logits.softmax(-1).double().tolist(), strict=True):
             by_class = dict(zip(self.settings.classes, row, strict=True))
@@ -180,29 +174,48 @@ class LdpServer:
         try:
             facts = read_json(folder / _SERVICE)
             if facts["format"] != FORMAT:
-                raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service again")
+                raise ValueError(FORMAT)
             settings = LdpSettings.model_validate(facts["settings"])
             server = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
             if facts["trained"]:
-                network = make_server_network(settings, server._received.shape)
+                network = server._make_network()
                 network.load_state_dict(load_file(folder / _HEAD))
                 server._head = network.eval()
-        except InputError:
-            raise
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-            raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
+            raise InputError(
+                f"{folder.name} is not a service of this version ({type(error).__name__}); train the service again"
+            ) from None
         return server
 
-    def _make_received_messages(self, sampling: Participation) -> ReceivedMessages:
-        shape = (2, *self.shape) if self.settings.pairs else self.shape
-        return ReceivedMessages(shape, count_steps(sampling), getattr(sampling, "classes", None) or 1)
+    def _make_network(self) -> ServerNetwork:
+        kind = "pairs" if self.settings.pairs else "tokens" if len(self.shape) == 2 else "vectors"
+        return ServerNetwork(self.shape[-1], self.settings.head.hidden_size, len(self.settings.classes), kind)
 
 
-# The server's networks, from noisy representations to classes, and how they are trained.
+def _add_messages(slots: dict[str, _SlotSums], messages: Iterable[Message]) -> None:
+    for message in messages:
+        sums = slots.setdefault(message.slot, {})
+        total, count = sums.get(message.label, (np.float32(0.0), 0))
+        sums[message.label] = np.asarray(total + message.values), count + 1
 
 
-_WEIGHT_DECAY = 1e-2
-_HELD_OUT_FRACTION, _MIN_HELD_OUT = 10, 5
+def compute_slot_means(slots: Mapping[str, _SlotSums]) -> tuple[NDArray[np.float32], list[Any]]:
+    r"""Return [n, \*shape] and n labels: for every slot, by first occurrence, the mean message of its label.
+
+    If all messages of a slot are real, their mean is sufficient for its vector (Gaussian noise). If labels are hidden,
+    the slot's label is likely the most frequent one of its messages; tied labels have a mean each.
+    """
+    rows, labels = [], []
+    for sums in slots.values():
+        most = max(count for _, count in sums.values())
+        for label, (total, count) in sums.items():
+            if count == most:
+                rows.append(total / np.float32(count))
+                labels.append(label)
+    return np.stack(rows), labels
+
+
+# The server's networks, from noisy representations to classes.
 
 
 class ServerNetwork(nn.Module):
@@ -246,53 +259,3 @@ class ServerNetwork(nn.Module):
         has_tokens = self._kind == "tokens"
         logits: Tensor = self.output_layer(self.lstm(rows)[0].mean(1)) if has_tokens else self.layers(rows)
         return logits
-
-
-def make_server_network(settings: LdpSettings, shape: tuple[int, ...]) -> ServerNetwork:
-    """The network for messages of ``shape``, with weights drawn by torch."""
-    kind = "pairs" if settings.pairs else "tokens" if len(shape) == 2 else "vectors"
-    return ServerNetwork(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
-
-
-def train_server_network(
-    network: ServerNetwork,
-    rows: Tensor,
-    labels: Tensor,
-    settings: HeadSettings,
-    generator: torch.Generator,
-    progress: Progress,
-) -> dict[str, Any]:
-    r"""Train ``network`` on ``rows`` [n, \*shape] and ``labels`` [n]; return ``epochs``, ``best_epoch`` and ``loss``.
-
-    A tenth of the slots is held out if that is at least five, and the epoch with the lowest loss on them is kept.
-    ``loss`` in nats is on those slots, or on the training slots if none are held out.
-    """
-    order = torch.randperm(len(rows), generator=generator)
-    held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
-    judged, training_rows = (order[:held] if held else order), order[held:]
-    network.fit_normalisation(rows[training_rows], labels[training_rows])
-    optimizer = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
-    best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
-    best_state = {name: value.clone() for name, value in network.state_dict().items()}
-    for epoch in range(1, settings.epochs + 1):
-        network.train()
-        order = training_rows[torch.randperm(len(training_rows), generator=generator)]
-        for batch in torch.split(order, settings.batch_size):
-            optimizer.zero_grad()
-            F.cross_entropy(network(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        network.eval()
-        with torch.no_grad():
-            parts = [
-                F.cross_entropy(network(rows[batch]), labels[batch], reduction="sum")
-                for batch in torch.split(judged, settings.batch_size)
-            ]
-        loss = float(torch.stack(parts).sum()) / len(judged)
-        # without held-out slots, keep the last finite epoch
-        if loss < best["loss"] or (not held and math.isfinite(loss)):
-            best = {"loss": loss, "best_epoch": epoch}
-            best_state = {name: value.clone() for name, value in network.state_dict().items()}
-        progress("training the server's network", epoch, settings.epochs, "epochs")
-    network.load_state_dict(best_state)
-    network.eval()
-    return {"epochs": settings.epochs, **best}

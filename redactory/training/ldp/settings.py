@@ -17,7 +17,7 @@ from redactory.training.ldp.accounting import (
     compute_message_epsilon,
 )
 from redactory.training.models.settings import BiLstmSettings
-from redactory.training.settings import BudgetSettings, ClipNorm, Probability
+from redactory.training.settings import ClipNorm, Probability
 
 if TYPE_CHECKING:
     from redactory.training.accounting import Spendings
@@ -89,9 +89,6 @@ class LdpSettings(Settings):
     seed: int | None = Field(
         None, description="Test mode: random draws repeat, and whoever knows the seed can subtract the noise."
     )
-    budget: BudgetSettings | None = Field(
-        None, description="What a user's training messages and queries may spend together."
-    )
 
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:
@@ -148,10 +145,9 @@ class LdpSettings(Settings):
     def make_query_settings(self, encoder_costs: Spendings = ()) -> LdpSettings:
         """Return the settings of a query's messages, in the form of a training sentence's."""
         resolved = self.resolve_all_noise(encoder_costs)
-        noise = resolved.query.noise_multiplier if resolved.query is not None else resolved.noise_multiplier
-        return resolved.model_copy(
-            update={"sampling": resolved.query_participation, "noise_multiplier": noise, "query": None}
-        )
+        noise = (resolved.query or resolved).noise_multiplier
+        changes = {"sampling": resolved.query_participation, "noise_multiplier": noise, "query": None}
+        return resolved.model_copy(update=changes)
 
 
 # Stage 1 of LDP-NLP: the users' encoder, trained only on public text.
@@ -165,11 +161,6 @@ class FrozenFolderSettings(Settings):
         description="The folder of BERT or a similar model, or of a sentence encoder based on one, with a "
         "fast tokenizer. It must be public."
     )
-    pooling: Literal["folder", "mean", "first"] = Field(
-        "folder",
-        description="How the states over a text are pooled: their mean, the first one, or what the folder "
-        "specifies (1_Pooling/config.json; otherwise the mean).",
-    )
 
 
 EncoderModel = Annotated[BiLstmSettings | FrozenFolderSettings, Field(discriminator="kind")]
@@ -179,9 +170,6 @@ class EncoderSettings(Settings):
     """How the encoder is trained on public labelled text; no number here changes an epsilon."""
 
     model: EncoderModel = Field(BiLstmSettings(kind="bilstm"), description="The network below the representation.")
-    classes: tuple[str, ...] = Field(
-        (), description="The classes it is trained on; empty: all that the public text has."
-    )
     dimension: PositiveInt = Field(
         16, description="Width of the linear layer that represents a sentence; each dimension gets noise."
     )
@@ -198,7 +186,6 @@ class EncoderSettings(Settings):
     batch_size: PositiveInt = Field(32, description="Sentences in a step.")
     max_tokens: PositiveInt = Field(64, description="Tokens that a sentence is truncated or padded to.")
     vocabulary_size: PositiveInt = Field(10_000, description="Maximum size of the vocabulary (bilstm).")
-    minimum_count: PositiveInt = Field(2, description="Minimum count of a word in the vocabulary (bilstm).")
     seed: NonNegativeInt = Field(0, description="Seed of initial weights and order: public, like the text.")
     threads: PositiveInt = Field(2, description="Number of CPU threads.")
 
@@ -206,7 +193,4 @@ class EncoderSettings(Settings):
     def _require_compatible_settings(self) -> Self:
         if isinstance(self.model, BiLstmSettings) and self.model.bottleneck is not None:
             raise ValueError("model.bottleneck: use dimension instead")
-        classes = self.classes
-        if classes and (len(classes) < 2 or len(set(classes)) < len(classes) or "" in classes):
-            raise ValueError("classes: at least two; names must be unique and not empty")
         return self

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 
-from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, sync_to_disk, write_bytes
-from redactory.foundation.keys import unicode_variants
+from redactory.foundation.keys import DigestKey, unicode_variants
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
-from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.verification import confirm_single_epsilon
-from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_step_sends, make_reserved_spendings
-from redactory.training.ldp.message import Message, Purpose
+from redactory.training.accounting import Spending, Spendings, compute_total_epsilon
+from redactory.training.guarantee.budget import Budget
+from redactory.training.ldp.accounting import HiddenSampling, draw_step_sends, make_message_spending
+from redactory.training.ldp.server import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.lattice import add_lattice_noise
 from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation, require_valid_clip_norm
@@ -41,6 +37,7 @@ _SLOT_DIGITS = 32
 _MIN_SHARE = 1e-6
 """About half a last digit of an answer's shares, so that a share rounded to 0 is no veto."""
 
+Purpose = Literal["train", "query"]
 TextsOrPairs = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or pairs of them if ``pairs`` is set."""
 
@@ -65,8 +62,6 @@ class DPLayer(nn.Module):
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
             raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
-        self.non_finite_count = 0
-        """Examples so far that were not finite and became zero: a private fact, only for the user."""
         self._stream = stream if stream is not None and stream.seeded else None
         self._step = 0
 
@@ -80,7 +75,6 @@ class DPLayer(nn.Module):
         """Return x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero if it is not finite."""
         flat = _flatten_examples(x)
         finite = flat.isfinite().all(1, keepdim=True)
-        self.non_finite_count += int((~finite).sum())
         flat = torch.where(finite, flat, 0.0)
         # divide by the largest entry, so that no square overflows or underflows
         peak = flat.abs().amax(1, keepdim=True)
@@ -116,60 +110,44 @@ def _flatten_examples(x: Tensor) -> Tensor:
 class LdpClient:
     """One user, with their ``encoder``, the service's ``settings`` and optionally their ``budget``.
 
-    Each call draws noise, coins, order and slots from the operating system. With a seeded ``stream`` or
-    ``settings.seed`` it is in test mode, without a guarantee.
+    Each call draws noise, coins, order and slots from the operating system. With ``settings.seed`` it is in test mode,
+    without a guarantee.
 
     Formal guarantees: for each sentence or pair, :meth:`make_training_messages` and :meth:`make_query_messages` return
     the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs 2√2·C, at noise zC.
-    Messages of one sentence depend on no other sentence, because the encoder is the same before every send (its digest
+    Messages of one sentence depend on no other sentence, because the encoder is the same before every call (its digest
     is compared, ``GuaranteeError``). The budget is booked before the first message; an interrupted call has still spent
     it (``docs/guarantees.md``, "Local differential privacy"). ``GuaranteeError`` for a budget with an encoder that
     spent on private text, because this user's part of that is not recorded, and for a budget in test mode.
     """
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        settings: LdpSettings,
-        stream: RandomStream | None = None,
-        budget: UserBudget | None = None,
-    ) -> None:
-        if stream is None and settings.seed is not None:
-            stream = RandomStream.from_seed(settings.seed)
-        self._seeded_stream = stream if stream is not None and stream.seeded else None
+    def __init__(self, encoder: SentenceEncoder, settings: LdpSettings, budget: UserBudget | None = None) -> None:
         if budget is not None and encoder.spendings:
             raise GuaranteeError(
-                "budget: this encoder was trained on private text, and each user's share of it is not "
-                "recorded: use a public encoder"
+                "budget: this encoder was trained on private text, and each user's share of it is not recorded: "
+                "use a public encoder; without a budget the card composes it for one sentence"
             )
-        if budget is not None and self._seeded_stream is not None:
+        if budget is not None and settings.seed is not None:
             raise GuaranteeError(
                 "budget: in test mode (seed) the noise can be recomputed, so no epsilon can be recorded: "
                 "remove the seed, or the budget"
             )
-        resolved_settings = settings.resolve_all_noise(encoder.spendings)
-        self._settings: dict[Purpose, LdpSettings] = {
-            "train": resolved_settings,
-            "query": resolved_settings.make_query_settings(encoder.spendings),
-        }
+        resolved = settings.resolve_all_noise(encoder.spendings)
+        self._settings: dict[Purpose, LdpSettings] = {"train": resolved, "query": resolved.make_query_settings()}
         self._encoder, self._budget, self._digest = encoder, budget, encoder.digest
-        train = DPLayer(resolved_settings.clip_norm, resolved_settings.resolve_noise(), self._seeded_stream)
-        self._layers: dict[Purpose, DPLayer] = {"train": train, "query": train}
-        if resolved_settings.query is not None:
-            # even in test mode no noise is drawn twice
-            apart = self._seeded_stream and RandomStream(
-                self._seeded_stream.random_bytes("questions", 0, ROOT_BYTES), True
+        self._seeded_stream = seeded = None if settings.seed is None else RandomStream.from_seed(settings.seed)
+        # even in test mode no noise is drawn twice
+        self._layers = {
+            purpose: DPLayer(
+                settings.clip_norm,
+                chosen.resolve_noise(),
+                seeded and RandomStream(seeded.random_bytes(purpose, 0, ROOT_BYTES), True),
             )
-            noise = self._settings["query"].resolve_noise()
-            self._layers["query"] = DPLayer(resolved_settings.clip_norm, noise, apart)
+            for purpose, chosen in self._settings.items()
+        }
         self._calls = 0
         self._query_slots: list[str] = []
         self._query_coins = np.zeros((0, 0), bool)
-
-    @property
-    def seeded(self) -> bool:
-        """Whether a seed determines every draw, so that there is no guarantee."""
-        return self._seeded_stream is not None
 
     def make_training_messages(self, texts: TextsOrPairs, labels: Sequence[int]) -> Iterator[Message]:
         """Yield all messages of ``texts`` with their class numbers, by step, in a drawn order.
@@ -181,11 +159,11 @@ class LdpClient:
         for row, label in enumerate(labels):
             if not 0 <= label < len(self._settings["train"].classes):
                 raise InputError(f"row {row + 1}: label is not the number of a class in settings.classes")
-        yield from self._reserve_and_make_messages("train", texts, [int(label) for label in labels])
+        yield from self._make_messages("train", texts, [int(label) for label in labels])
 
     def make_query_messages(self, texts: TextsOrPairs) -> Iterator[Message]:
         """Yield messages for queries: without labels, each text in a fresh slot."""
-        yield from self._reserve_and_make_messages("query", texts, [None] * len(texts))
+        yield from self._make_messages("query", texts, [None] * len(texts))
 
     def combine_answers(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
         """Return ``answers`` in the order of the last queried texts; None for a text that visibly was not sent.
@@ -199,184 +177,103 @@ class LdpClient:
         way = self._settings["query"].sampling
         if not isinstance(way, HiddenSampling):
             return [by_slot[slot][0] if slot in by_slot else None for slot in self._query_slots]
-        all_steps = set(range(way.steps))
-        if any(by_slot.get(slot, {}).keys() != all_steps for slot in self._query_slots):
+        if any(by_slot.get(slot, {}).keys() != set(range(way.steps)) for slot in self._query_slots):
             raise RunStateError("the service did not answer a message")
-        trues = (np.flatnonzero(coins).tolist() for coins in self._query_coins.T)
-        return [
-            _combine_slot_answers(slot, by_slot[slot], true)
-            for slot, true in zip(self._query_slots, trues, strict=True)
-        ]
+        combined: list[dict[str, Any] | None] = []
+        for slot, coins in zip(self._query_slots, self._query_coins.T, strict=True):
+            true_steps = np.flatnonzero(coins if coins.any() else ~coins).tolist()
+            shares = [by_slot[slot][step]["probabilities"] for step in true_steps]
+            names = list(shares[0])
+            table = np.array([[max(row[name], _MIN_SHARE) for name in names] for row in shares])
+            by_class = dict(zip(names, softmax(np.log(table).sum(axis=0)).tolist(), strict=True))
+            combined.append({"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class})
+        return combined
 
-    def _reserve_and_make_messages(
-        self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]
-    ) -> Iterator[Message]:
-        # the number of messages must not depend on a text
-        for number, row in enumerate(texts, 1):
-            try:
-                "".join(row).encode()
-            except UnicodeEncodeError:
-                raise InputError(f"row {number}: half of a surrogate pair is not text; nothing was sent") from None
+    def _make_messages(self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]) -> Iterator[Message]:
+        settings, layer, classes = self._settings[purpose], self._layers[purpose], np.array(labels)
         call, self._calls = self._calls, self._calls + 1
         stream = self._seeded_stream or RandomStream.from_entropy()
-        octets = stream.random_bytes("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
-        slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
+        digits = stream.random_bytes("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
+        slots = [digits[start : start + _SLOT_DIGITS] for start in range(0, len(digits), _SLOT_DIGITS)]
+        coins = np.zeros((settings.sampling.steps, len(slots)), bool)
         if purpose == "query":
-            self._query_slots = slots
-            self._query_coins = np.zeros((count_steps(self._settings["query"].sampling), len(slots)), bool)
+            self._query_slots, self._query_coins = slots, coins
         if not slots:
             return
-        # make the first before the booking: a text that cannot be encoded costs nothing
-        messages = self._make_messages(purpose, texts, labels, slots, stream, call)
-        first = next(messages, None)
-        # book even if no coin sent any: that is visible, too
-        if self._budget is not None:
-            self._budget.reserve_messages(purpose, self._settings[purpose], len(slots))
-        if first is not None:
-            yield first
-            yield from messages
-
-    def _make_messages(
-        self,
-        purpose: Purpose,
-        texts: TextsOrPairs,
-        labels: Sequence[int | None],
-        slots: Sequence[str],
-        stream: RandomStream,
-        call_number: int,
-    ) -> Iterator[Message]:
-        purpose_settings, layer, held = self._settings[purpose], self._layers[purpose], None
-        participation, classes = purpose_settings.sampling, np.array(labels)
-        steps = count_steps(participation)
-        if steps > 1:
-            blocks = [texts[start : start + _BLOCK_SIZE] for start in range(0, len(texts), _BLOCK_SIZE)]
-            held = torch.cat([self._compute_representations(block) for block in blocks])
-        for step in range(steps):
-            sends = draw_step_sends(participation, stream, step, len(slots), call_number)
-            if purpose == "query":
-                self._query_coins[step, sends.slots] = sends.is_real
-            for start in range(0, len(sends.slots), _BLOCK_SIZE):
-                places, is_real = sends.slots[start : start + _BLOCK_SIZE], sends.is_real[start : start + _BLOCK_SIZE]
-                rows = (
-                    self._compute_representations([texts[place] for place in places])
-                    if held is None
-                    else held[torch.from_numpy(places)]
-                )
-                # one code path for a real row and for the zero vector of a hidden coin
-                is_sent = torch.from_numpy(is_real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
-                rows = torch.where(is_sent, rows, 0.0)
-                examples = rows.flatten(0, 1) if purpose_settings.pairs else rows
-                noisy = layer(examples).view(rows.shape).cpu().numpy()
-                sent_labels = classes[places]
-                if sends.drawn_classes is not None:
-                    sent_labels = np.where(is_real, sent_labels, sends.drawn_classes[start : start + _BLOCK_SIZE])
-                for place, label, values in zip(places, sent_labels.tolist(), noisy, strict=True):
-                    yield Message(purpose, slots[place], step, label, values, self._digest)
-
-    def _compute_representations(self, texts: Any) -> Tensor:
+        # encode all first: a text that cannot be encoded costs nothing, and the number of messages depends on no text
         if self._encoder.digest != self._digest:
             raise GuaranteeError(
                 "the encoder changed: if it learns from what it encodes, every later message reveals "
                 "earlier sentences; keep it frozen, or train it with dpsgd and start again"
             )
-        return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
-
-
-def _combine_slot_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: list[int]) -> dict[str, Any]:
-    """Combine the answers of ``slot`` from its ``true_steps``, or from all steps if it has none."""
-    probabilities = [answers[step]["probabilities"] for step in true_steps or sorted(answers)]
-    names = list(probabilities[0])
-    logs = np.array(
-        [[max(probability_by_class[name], _MIN_SHARE) for name in names] for probability_by_class in probabilities]
-    )
-    total = np.log(logs).sum(axis=0)
-    shares = np.exp(total - total.max())
-    by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
-    return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
+        rows = self._encoder.represent(texts, settings.represent).detach().float()
+        # book even if no coin sent any: that is visible, too
+        if self._budget is not None:
+            self._budget.reserve_messages(purpose, settings, len(slots))
+        for step in range(settings.sampling.steps):
+            sends = draw_step_sends(settings.sampling, stream, step, len(slots), call)
+            coins[step, sends.slots] = sends.is_real
+            sent_labels = classes[sends.slots]
+            if sends.drawn_classes is not None:
+                sent_labels = np.where(sends.is_real, sent_labels, sends.drawn_classes)
+            for start in range(0, len(sends.slots), _BLOCK_SIZE):
+                block = slice(start, start + _BLOCK_SIZE)
+                is_real = torch.from_numpy(sends.is_real[block]).view(-1, *(1,) * (rows.dim() - 1))
+                # one code path for a real row and for the zero vector of a hidden coin
+                clean = torch.where(is_real, rows[torch.from_numpy(sends.slots[block])], 0.0)
+                noisy = layer(clean.flatten(0, 1) if settings.pairs else clean).view(clean.shape).numpy()
+                for place, label, values in zip(sends.slots[block], sent_labels[block].tolist(), noisy, strict=True):
+                    yield Message(slots[place], step, label, values, self._digest)
 
 
 # The budget of one user's messages, in training and queries: booked before the first one is sent.
 
 
 USER_UNIT = "one user: all their messages, in training and queries, every sentence of theirs exchanged for another"
-_PURPOSE_NAMES = {"train": "training", "query": "queries"}
+_PURPOSE_NAMES = {"train": "training messages", "query": "queries"}
+_NOTHING_SENT = "Nothing was sent for this user."
 _KEY_FILE, _KEY_BYTES = "names.key", 32
 
 
-def make_user_spendings(settings: LdpSettings, sentences: int) -> Spendings:
-    """Return what the messages of ``sentences`` of one user spend; a query counts as a training sentence.
-
-    Visible coins are booked with the most that they can send.
-    """
-    spendings = make_reserved_spendings(settings.resolve_noise(), settings.vectors, settings.sampling)
-    return tuple(replace(spending, steps=spending.steps * sentences) for spending in spendings)
+def make_user_spending(settings: LdpSettings, sentences: int) -> Spending:
+    """Return what the messages of ``sentences`` of one user spend; a query counts as a training sentence."""
+    spending = make_message_spending(settings.resolve_noise(), settings.vectors, settings.sampling)
+    return Spending(spending.mechanism, spending.steps * sentences)
 
 
-def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
-    """Return epsilon of everything that one user spent; None if it is not finite.
-
-    Certain sends are one Gaussian with an exact curve: GDP √(Σ steps·(2/z)²). If others are among them, the privacy
-    loss distributions are composed.
-    """
-    counts: Counter[Mechanism] = Counter()
-    for spending in spendings:
-        counts[spending.mechanism] += spending.steps
-    if all(isinstance(mechanism, PoissonGaussian) and mechanism.sampling_rate == 1.0 for mechanism in counts):
-        mu = math.sqrt(sum(n * (2.0 / mechanism.noise_multiplier) ** 2 for mechanism, n in counts.items()))
-        epsilon = compute_gaussian_epsilon(mu, delta)
-        return epsilon if math.isfinite(epsilon) else None
-    spendings = tuple(Spending(mechanism, n) for mechanism, n in counts.items())
-    return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
-
-
-class _UserBudgetChain(Budget):
-    def compute_epsilon(self, spendings: Spendings) -> float | None:
-        return compute_user_epsilon(spendings, self._settings.delta)
-
-
-class UserBudget:
-    """One user's chain of bookings at ``limits.path``, checked against ``limits.epsilon`` at ``limits.delta``.
+class UserBudget(Budget):
+    """One user's bookings at ``settings.path``, compared with ``settings.epsilon`` at ``settings.delta``.
 
     Formal guarantees: as long as the file is kept and every message of the user is booked here, all of them together
-    are (``limits.epsilon``, ``limits.delta``)-DP for the user. A booking is on the disk before :meth:`reserve_messages`
-    returns, and is never removed: after a crash, messages count as sent.
+    are (``settings.epsilon``, ``settings.delta``)-DP for the user. A booking is on the disk before
+    :meth:`reserve_messages` returns, and is never removed: after a crash, messages count as sent.
     """
 
-    def __init__(self, limits: BudgetSettings) -> None:
-        self._limits, self._chain = limits, _UserBudgetChain(limits, USER_UNIT)
+    def __init__(self, settings: BudgetSettings) -> None:
+        super().__init__(settings, USER_UNIT)
 
-    def require_available_budget(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
+    def compute_epsilon(self, spendings: Spendings) -> float | None:
+        """Return epsilon of ``spendings``; certain sends alone are one Gaussian, whose exact curve needs no check."""
+        counts: Counter[Mechanism] = Counter()
+        for spending in spendings:
+            counts[spending.mechanism] += spending.steps
+        total = tuple(Spending(mechanism, steps) for mechanism, steps in counts.items())
+        if all(isinstance(mechanism, PoissonGaussian) and mechanism.sampling_rate == 1.0 for mechanism in counts):
+            return compute_total_epsilon(total, self._settings.delta, Relation.SUBSTITUTION)
+        return super().compute_epsilon(total)
+
+    def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Raise ``BudgetExceeded`` if messages of ``sentences`` would exceed the limit; writes nothing."""
-        limits, before = self._limits, self.compute_epsilon()
-        epsilon_after = compute_user_epsilon(
-            (*self._chain.read_spendings(), *make_user_spendings(settings, sentences)), limits.delta
-        )
-        if epsilon_after is None or epsilon_after > limits.epsilon:
-            reached = "infinite" if epsilon_after is None else format_upper(epsilon_after)
-            raise BudgetExceeded(
-                f"budget {limits.path.name}: with the {_PURPOSE_NAMES[purpose]} of {sentences} more sentences epsilon "
-                f"of this user would be {reached} at delta {format_upper(limits.delta)}; the limit is "
-                f"{format_upper(limits.epsilon)}, of which {format_upper(before or 0.0)} is spent. "
-                "Nothing was sent for this user."
-            )
+        spending = make_user_spending(settings, sentences)
+        self._require_remaining_budget(self._read_reservations(), _PURPOSE_NAMES[purpose], spending, _NOTHING_SENT)
 
     def reserve_messages(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Book the messages of ``sentences`` that are about to be sent, or raise ``BudgetExceeded``.
 
         Each call is a separate booking, because messages that are made again carry new noise.
         """
-        try:
-            for spending in make_user_spendings(settings, sentences):
-                if spending.steps:
-                    training = f"{sentences} {_PURPOSE_NAMES[purpose]}"
-                    self._chain.reserve_spending(secrets.token_hex(16), training, spending)
-        except BudgetExceeded:
-            self.require_available_budget(purpose, settings, sentences)
-            raise
-
-    def compute_epsilon(self) -> float | None:
-        """Return epsilon of the user for all bookings so far, at the limit's delta."""
-        return compute_user_epsilon(self._chain.read_spendings(), self._limits.delta)
+        spending = make_user_spending(settings, sentences)
+        self.reserve_spending(secrets.token_hex(16), _PURPOSE_NAMES[purpose], spending, _NOTHING_SENT)
 
 
 class BudgetFolder:
@@ -387,26 +284,19 @@ class BudgetFolder:
     """
 
     def __init__(self, folder: Path, epsilon: float, delta: float) -> None:
-        self._folder, self._epsilon, self._delta = make_private_folder(folder), epsilon, delta
-        self._key = _load_or_create_key(folder / _KEY_FILE)
+        if not (epsilon > 0.0 and 0.0 < delta < 1.0):
+            raise ConfigurationError("limit: needs a positive epsilon, and a delta between 0 and 1")
+        self.folder, self._epsilon, self._delta = make_private_folder(folder), epsilon, delta
+        self._key = DigestKey(_load_or_create_key(folder / _KEY_FILE))
 
     def open_budget(self, user: str) -> UserBudget:
         """Open the budget of ``user``; text without an id belongs to the user ``""``."""
-        limits = BudgetSettings(path=self._budget_path(user), epsilon=self._epsilon, delta=self._delta)
-        return UserBudget(limits)
+        return UserBudget(BudgetSettings(path=self.get_path(user), epsilon=self._epsilon, delta=self._delta))
 
-    def has_other_users(self, user: str) -> bool:
-        """Whether anybody besides ``user`` has booked here."""
-        return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
-
-    def require_available_budget(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
-        """Raise ``BudgetExceeded`` if the training messages of any user's ``sentences`` exceed their limit."""
-        for user, count in sentences.items():
-            self.open_budget(user).require_available_budget("train", settings, count)
-
-    def _budget_path(self, user: str) -> Path:
-        form = unicode_variants(user)[0].encode("utf-8", "backslashreplace")
-        return self._folder / f"{hmac.digest(self._key, form, 'sha256').hex()[:32]}.jsonl"
+    def get_path(self, user: str) -> Path:
+        """Return the file of ``user``, which may not exist."""
+        name = unicode_variants(user)[0].encode("utf-8", "backslashreplace").decode()
+        return self.folder / f"{self._key.make_pseudonym('budget', name)}.jsonl"
 
 
 def _load_or_create_key(path: Path) -> bytes:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
-from redactory.training.mechanisms.banded_matrix import BandedMatrix
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,43 +123,6 @@ class PoissonGaussian(SampledGaussian):
     event_class: ClassVar[str] = "PoissonSampledDpEvent"
 
 
-@dataclass(frozen=True)
-class BandedGaussian(SampledGaussian):
-    """Correlated noise: sums mixed by a ``matrix`` C of b bands, each drawn from one of b secret groups.
-
-    ``sampling_rate`` is q, the share of all examples in a step; step t draws from group t mod b at ``group_rate``
-    b·q. Noise is added to Σ_j C[t, j]·g_j.
-
-    Formal guarantees: the rows of C·g that contain two draws of an example are disjoint blocks, each dominated by the
-    pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them (``docs/guarantees.md``, "Correlated noise").
-    """
-
-    matrix: BandedMatrix = field(kw_only=True)
-
-    sampler: ClassVar[str] = "banded_poisson_with_secret_groups"
-    event_class: ClassVar[str] = "BandedPoissonSampledEvent"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.group_rate <= 1.0:
-            raise GuaranteeError("a banded sampler needs 0 < bands times the sampling rate <= 1")
-
-    @property
-    def group_rate(self) -> float:
-        """Return b·q: the probability of an example in a step of its group."""
-        return self.matrix.bands * self.sampling_rate
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the event with the matrix's digest."""
-        return {**super().to_event(), "bands": self.matrix.bands, "matrix": self.matrix.digest}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry with the matrix itself, so that readers of the ledger can measure its columns."""
-        banded_matrix = self.matrix
-        matrix = {"coefficients": list(banded_matrix.coefficients), "steps": banded_matrix.steps}
-        return {**super().to_json(), "matrix": matrix}
-
-
 # Public by count: what a selection costs a unit.
 
 
@@ -224,7 +186,7 @@ class HiddenClassGaussian(SampledGaussian):
             raise GuaranteeError("a hidden class needs at least two classes, and a rate between 0 and 1")
 
 
-Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian
+Mechanism = PoissonGaussian | HiddenClassGaussian
 """A mechanism that samples points."""
 
 
@@ -290,7 +252,7 @@ AnyMechanism = Mechanism | PoissonUsersGaussian
 
 _MECHANISM_BY_EVENT: dict[str, type[AnyMechanism]] = {
     kind.event_class: kind
-    for kind in (PoissonGaussian, BandedGaussian, HiddenClassGaussian, CountSelectionGaussian, PoissonUsersGaussian)
+    for kind in (PoissonGaussian, HiddenClassGaussian, CountSelectionGaussian, PoissonUsersGaussian)
 }
 
 
@@ -306,9 +268,6 @@ def parse_mechanism_json(value: Any) -> AnyMechanism:
         }
         if specific_fields.get("entities") is not None:
             specific_fields["entities"] = EntitySampling(**specific_fields["entities"])
-        if "matrix" in specific_fields:
-            matrix = value["matrix"]
-            specific_fields["matrix"] = BandedMatrix(tuple(matrix["coefficients"]), matrix["steps"])
         mechanism = mechanism_class(
             sampling_rate=event["sampling_probability"],
             noise_multiplier=event["event"]["noise_multiplier"],

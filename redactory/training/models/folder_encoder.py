@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class FolderEncoder(Encoder):
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
     """
 
+    FORMAT = "folder"
+
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
@@ -47,14 +49,20 @@ class FolderEncoder(Encoder):
         """Draw nothing: the weights are the folder's."""
 
     def describe(self) -> dict[str, Any]:
-        """The encoder's kind; the library writes the weights beside it."""
-        return {"format": "folder", "model_type": self.model.config.model_type}
-
-    def get_model_configuration(self) -> dict[str, Any]:
-        """Return the model's configuration without the library's versions and paths."""
+        """The model's configuration without the library's versions and paths."""
         config: dict[str, Any] = self.model.config.to_dict()
-        ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures", "vocab_size")
-        return {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
+        ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures")
+        model = {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
+        return {"format": self.FORMAT, "model": model}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the encoder that :meth:`describe` describes, with arbitrary weights."""
+        require_transformers()
+        from transformers import AutoConfig, AutoModel
+
+        build_model: Any = AutoModel.from_config
+        return cls(build_model(AutoConfig.for_model(**config["model"])))
 
 
 def read_encoder_folder(folder: Path, any_kind: bool = False) -> tuple[FolderTokenizer, FolderEncoder]:

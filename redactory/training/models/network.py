@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping.layers import compute_vocabulary_losses
 from redactory.training.clipping.matmul import to_float32
 from redactory.training.data import NO_CLASS, Batch
 
-Seeds = Mapping[tuple[str, int], bytes]
-"""Seeds of a step's masks, by kind and number: draws of the stream, not keys."""
 State = tuple[Tensor, ...]
 """A network's state after reading tokens: tensors whose first dimension is the row."""
 
@@ -31,25 +28,11 @@ class KeyedDropout:
     """
 
     def __init__(self) -> None:
-        self._find_seed: Callable[[tuple[str, int]], bytes] | None = None
+        self._step: tuple[RandomStream, str, int] | None = None
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Draw masks for the step (``purpose``, ``step``) from now on."""
-        self._find_seed = lambda name: stream.random_bytes(f"dropout of {purpose} {name[0]}", step, 8, name[1])
-
-    def collect_seeds(self, rows: Iterable[int], shared_count: int) -> Seeds:
-        """Return the seeds of this step's masks for the examples ``rows``; none before the first step.
-
-        ``shared_count`` is the number of masks that all examples share.
-        """
-        if self._find_seed is None:
-            return {}
-        names = [*(("rows", int(row)) for row in rows), *(("shared", index) for index in range(shared_count))]
-        return {name: self._find_seed(name) for name in names}
-
-    def use_seeds(self, seeds: Seeds) -> None:
-        """Draw masks for the step and the examples of ``seeds`` from now on; no masks if None."""
-        self._find_seed = seeds.__getitem__ if seeds else None
+        self._step = stream, purpose, step
 
     def draw_row_masks(
         self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
@@ -59,7 +42,7 @@ class KeyedDropout:
         A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise. ``rows`` int64 [B] are the examples'
         numbers. Without dropout the mask is the number 1.
         """
-        if self._find_seed is None or rows is None or not any(rates):
+        if self._step is None or rows is None or not any(rates):
             return [1.0] * len(widths)
         draws = torch.stack([self._draw_uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
         draws_by_width = torch.split(draws, list(widths), dim=-1)
@@ -67,16 +50,14 @@ class KeyedDropout:
 
     def draw_shared_mask(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
         """Draw a mask of ``shape`` that all examples of the step share; the number 1 without dropout."""
-        if self._find_seed is None or not rate:
+        if self._step is None or not rate:
             return 1.0
         return _make_dropout_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
 
     def _draw_uniform(self, count: int, kind: str, index: int) -> Tensor:
-        assert self._find_seed is not None
-        try:
-            seed = self._find_seed((kind, index))
-        except KeyError:
-            raise CheckFailed("a required mask was not supplied") from None
+        assert self._step is not None
+        stream, purpose, step = self._step
+        seed = stream.random_bytes(f"dropout of {purpose} {kind}", step, 8, index)
         generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
         return torch.rand(count, generator=generator)
 
@@ -86,7 +67,7 @@ def _make_dropout_mask(uniform: Tensor, rate: float) -> Tensor:
 
 
 class NetworkPart(nn.Module, ABC):
-    """A network, or a part of one; parts that draw dropout override the methods about steps.
+    """A network, or a part of one; parts that draw dropout override ``begin_step``.
 
     ``context`` is the number of inputs it can read, begin and end token included; ``None`` if unbounded.
     """
@@ -103,21 +84,9 @@ class NetworkPart(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Draw dropout of the step (``purpose``, ``step``) from ``stream`` from now on."""
-        for part in self._child_parts:
-            part.begin_step(stream, purpose, step)
-
-    def collect_step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """Return the seeds from which another process draws this step's dropout for the examples ``rows``."""
-        return {name: seed for part in self._child_parts for name, seed in part.collect_step_seeds(rows).items()}
-
-    def use_step_seeds(self, seeds: Seeds) -> None:
-        """Draw dropout from ``seeds``, which :meth:`collect_step_seeds` returned in another process, from now on."""
-        for part in self._child_parts:
-            part.use_step_seeds(seeds)
-
-    @property
-    def _child_parts(self) -> Iterator[NetworkPart]:
-        return (child for child in self.children() if isinstance(child, NetworkPart))
+        for child in self.children():
+            if isinstance(child, NetworkPart):
+                child.begin_step(stream, purpose, step)
 
 
 class Network(NetworkPart):

@@ -7,7 +7,7 @@ layer over pooled states.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -23,7 +23,6 @@ from redactory.training.models.network import (
     Encoder,
     KeyedDropout,
     LanguageNetwork,
-    Seeds,
     State,
     fill_uniform,
 )
@@ -143,14 +142,6 @@ class AwdLstmEncoder(EmbeddingEncoder):
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Draw masks for this step from now on."""
         self._dropout.begin_step(stream, purpose, step)
-
-    def collect_step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """Seeds of the word mask, of each layer's weight mask, and of the examples' masks."""
-        return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
-
-    def use_step_seeds(self, seeds: Seeds) -> None:
-        """Draw masks from ``seeds`` from now on."""
-        self._dropout.use_seeds(seeds)
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
@@ -293,7 +284,7 @@ class PooledClassifier(ClassifierNetwork):
         pooled_width = encoder.width * len(pooling.split("-"))
         self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pooled_width, bottleneck)
         self.width = bottleneck or pooled_width
-        self.head = nn.Linear(self.width, len(classes))
+        self.head: nn.Module = nn.Linear(self.width, len(classes)) if classes else nn.Identity()
         self._classes, self._pooling = classes, pooling
 
     @property

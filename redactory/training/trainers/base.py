@@ -6,12 +6,9 @@ The settings import these modules, so they must load without torch and scipy; bo
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from redactory.foundation.errors import ConfigurationError
-from redactory.training.mechanisms.banded_matrix import BandedMatrix, optimize_matrix
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -106,49 +103,27 @@ class Trainer:
             return None
         steps = self.count_noisy_steps(settings) if steps is None else steps
         rows = self.count_exchanged_rows(settings, group_size)
-        matrix, rate, compositions = self.make_noise_matrix(settings, rows, steps), settings.sampling_rate, steps
-        arguments = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
-        unit_noise: PoissonGaussian | BandedGaussian = PoissonGaussian(*arguments)
-        if matrix is not None:
-            unit_noise = BandedGaussian(*arguments, matrix=matrix)
-            rate, compositions = unit_noise.group_rate, math.ceil(steps / matrix.bands)
-        noise_multiplier = settings.noise_multiplier or self.calibrate_example_noise(settings, rate, compositions, rows)
-        return replace(unit_noise, noise_multiplier=noise_multiplier)
+        noise = settings.noise_multiplier or self.calibrate_example_noise(settings, steps, rows)
+        return PoissonGaussian(
+            settings.sampling_rate, noise, settings.clip_norm, settings.expected_batch_size, settings.noise
+        )
 
-    def make_noise_matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
-        """Make the matrix that correlates the noise of ``steps``, or None for independent noise.
+    def calibrate_example_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
+        """Find the noise multiplier that reaches the target epsilon of ``steps`` under the trainer's relation.
 
-        Raises ``ConfigurationError`` for several bands if one exchanged example changes several ``rows``.
-        """
-        if settings.noise_bands == 1 or (settings.noise_bands == "auto" and rows > 1):
-            return None
-        if rows > 1:
-            raise ConfigurationError(
-                "train.noise_bands: correlated noise needs that one exchanged example exchanges one row, but "
-                "with this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to "
-                "exact"
-            )
-        from redactory.training.band_selection import choose_band_count, get_learning_rate_schedule
-
-        bands = choose_band_count(settings, steps, self.relation)
-        return None if bands == 1 else optimize_matrix(bands, steps, get_learning_rate_schedule(settings))
-
-    def calibrate_example_noise(self, settings: TrainSettings, rate: float, compositions: int, rows: int) -> float:
-        """Find the noise multiplier that reaches the target epsilon under the trainer's relation.
-
-        An example is sampled at ``rate`` in ``draws`` steps; one exchanged example changes ``rows`` rows.
+        One exchanged example changes ``rows`` rows.
         """
         from redactory.training.accounting import calibrate_noise
 
         return calibrate_noise(
-            settings.epsilon, settings.delta, rate, compositions, group_size=rows, relation=self.relation
+            settings.epsilon, settings.delta, settings.sampling_rate, steps, group_size=rows, relation=self.relation
         )
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the training's privacy spending for composition; None without noise or without a proved pair."""
         from redactory.training.accounting import Spending
 
-        if isinstance(mechanism, PoissonGaussian | BandedGaussian):
+        if isinstance(mechanism, PoissonGaussian):
             return Spending(mechanism, steps, rows)
         return None
 
@@ -171,22 +146,18 @@ class Trainer:
         """Return the part of the hypergraph to train on: all of it, unless contributions are bounded."""
         return incidence
 
-    def uses_micro_batches(self, settings: TrainSettings) -> bool:
-        """Whether its steps are split into micro-batches, which several processes can share."""
-        return self.noised_folder is not None and not self.samples_users
-
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
         """Make the steps without noise, or None."""
         if not self.noise_free_folders:
             return None
-        if self.has_units:
-            examples = context.encode_originals()
-            return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
-        return context.make_noise_free_steps(
-            scheduled_optimizer, context.tokenize_folders(*self.list_data_folders(context.run))
+        examples = (
+            context.encode_originals()
+            if self.has_units
+            else context.encode_data_folders(*self.list_data_folders(context.run))
         )
+        return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
 
     def make_noisy_steps(
         self,
@@ -200,6 +171,6 @@ class Trainer:
         examples = (
             context.encode_originals()
             if self.has_units
-            else context.encode_data_folder(getattr(context.run, self.noised_folder))
+            else context.encode_data_folders(getattr(context.run, self.noised_folder))
         )
         return context.make_noisy_steps(scheduled_optimizer, examples, mechanism, ledger)

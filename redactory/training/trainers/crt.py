@@ -75,7 +75,7 @@ class Crt(Trainer):
         """Encode ``public/``; its rows, each distinct text once, or as often as it occurred."""
         from redactory.training.data import count_public_occurrences
 
-        examples = context.encode_data_folder(context.run.public)
+        examples = context.encode_data_folders(context.run.public)
         rows = examples.included_rows
         if context.settings.public_weighting == "count":
             rows = np.repeat(rows, count_public_occurrences(context.run)[rows])

@@ -78,7 +78,7 @@ class UserLevel(Trainer):
         """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
         from redactory.training.accounting import calibrate_noise
         from redactory.training.accounting.bounds import MAX_EPSILON
-        from redactory.training.accounting.epsilons import NoiseSearch, find_smallest_noise
+        from redactory.training.accounting.calibration import NoiseSearch, find_smallest_noise
         from redactory.training.uedp.federated_accounting import compute_federated_epsilons
 
         target, delta = settings.epsilon, settings.delta
@@ -136,7 +136,6 @@ class UserLevel(Trainer):
             ),
             stream=context.stream,
             ledger=ledger,
-            update_map=context.update_map,
         )
 
 

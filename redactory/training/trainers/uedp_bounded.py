@@ -53,12 +53,12 @@ class UedpBounded(Trainer):
         except GuaranteeError:
             return 1
 
-    def calibrate_example_noise(self, settings: TrainSettings, rate: float, compositions: int, rows: int) -> float:
+    def calibrate_example_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon under C1."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
 
         return calibrate_bounded_noise(
-            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, compositions), settings.delta
+            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, steps), settings.delta
         )
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:

@@ -16,9 +16,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, compute_chain_epsilon
-from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening_factor, find_smallest_noise
-from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group_epsilon_curve
+from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, PrivacyCurve, compute_chain_epsilon
+from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
+from redactory.training.accounting.curves import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, require_stable_rule
 from redactory.training.uedp.incidence import Incidence
@@ -166,12 +166,17 @@ def compute_bounded_epsilon(
     use it. A grid that is ``coarsening`` times coarser is faster and slightly less tight.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
-    gone = make_group_epsilon_curve(affected_examples.removed, rate, sigma, steps, coarsening)
-    if affected_examples.added == 0:
-        return gone(delta)
-    return compute_chain_epsilon(
-        gone, make_group_epsilon_curve(affected_examples.added, rate, sigma, steps, coarsening), delta, FINE_SPLITS
-    )
+
+    def make_curve(count: int, covers_small_deltas: bool) -> PrivacyCurve:
+        return make_group_epsilon_curve(count, rate, sigma, steps, coarsening, covers_small_deltas)
+
+    removed, added = affected_examples.removed, affected_examples.added
+    if added == 0:
+        return make_curve(removed, coarsening == 1.0)(delta)
+    epsilon = compute_chain_epsilon(make_curve(removed, False), make_curve(added, False), delta, FINE_SPLITS)
+    if math.isinf(epsilon) and coarsening == 1.0:
+        return compute_chain_epsilon(make_curve(removed, True), make_curve(added, True), delta, (0.5,))
+    return epsilon
 
 
 @lru_cache(maxsize=64)
@@ -192,7 +197,7 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
 
     shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
-    rough = choose_coarsening_factor(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
+    rough = choose_coarsening_factor(FINEST_INTERVAL * max(1.0, 2.5 * changed.removed / start), target, training.steps)
     search = NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
     return find_smallest_noise(target, compute_clamped_epsilon, rough, search)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -18,14 +17,7 @@ from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users
 from redactory.training.uedp.incidence import Incidence, KeyedIds
-from redactory.training.uedp.local_update import (
-    Cohort,
-    LocalUpdateRule,
-    LocalUserData,
-    UpdateMap,
-    make_cohorts,
-    sum_cohort_updates,
-)
+from redactory.training.uedp.local_update import LocalUpdateRule, LocalUserData, sum_local_updates
 
 _USER_COINS, _ENTITY_COINS, _EXTENDED_COINS = "user coins", "entity coins", "extended coins"
 _WORD_BITS = 64
@@ -155,8 +147,6 @@ class FederatedSteps:
     rule: LocalUpdateRule
     stream: RandomStream
     ledger: Admission
-    update_map: UpdateMap = map
-    update: Callable[[Cohort], NDArray[np.float64]] = sum_cohort_updates
 
     def step(self, number: int) -> None:
         """Run Algorithm 1, lines 8 to 15, in step ``number``."""
@@ -168,10 +158,7 @@ class FederatedSteps:
                 root = self.stream.random_bytes("local update", number, 32, user.key)
                 local_stream = RandomStream(root, seeded=self.stream.seeded)
                 drawn.append(LocalUserData(self.examples.select_examples(user.rows), weights, local_stream))
-        total = torch.zeros(sum(p.numel() for p in list_trainable_parameters(self.network)), dtype=torch.float64)
-        tasks = make_cohorts(self.network, drawn, self.rule)
-        for part in self.update_map(self.update, tasks):
-            total += torch.from_numpy(part)
+        total = sum_local_updates(self.network, drawn, self.rule).cpu()
         self.ledger.authorize_noisy_step(number, total)
         mean = self.mechanism.compute_noisy_mean(total, self.stream, number)
         like = list_trainable_parameters(self.network)[0]

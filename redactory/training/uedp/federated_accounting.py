@@ -25,6 +25,8 @@ from redactory.training.accounting.bounds import (
     compute_chain_epsilon,
     compute_revealed_shift_epsilon,
 )
+from redactory.training.accounting.confirmation import confirm_single_epsilon
+from redactory.training.accounting.curves import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
@@ -32,14 +34,13 @@ from redactory.training.accounting.dominating_pairs import (
     make_binomial_mixture,
     make_mixture,
 )
-from redactory.training.accounting.privacy_losses import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
     Estimator,
     compute_moments_epsilon,
     compute_published_rate,
 )
-from redactory.training.accounting.verification import EpsilonBounds, confirm_single_epsilon
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
@@ -226,7 +227,7 @@ def confirm_federated_epsilon(
     Entities have no second accountant, so their bounds are None.
     """
     figure = compute_federated_epsilon(mechanism, steps, delta, protect)
-    if protect is not PrivacyUnit.USERS or figure.epsilon is None:
+    if protect is not PrivacyUnit.USERS or mechanism.noise_multiplier < _MIN_SEARCHED_NOISE:
         return figure, None
     spendings = _make_user_spendings(mechanism, steps)
     confirmed = confirm_single_epsilon(spendings, delta, Relation.ADD_OR_REMOVE, "epsilon")

@@ -1,15 +1,13 @@
 """Compute a user's local update: some steps of SGD over their own examples, then one clip of the whole change.
 
 Clipped updates are rounded to the lattice of the noise, whose numbers float64 adds without rounding. So the sum
-of a step has the same bits for any number of processes in any order, and a user who was not drawn changes
+of a step has the same bits in any order, and a user who was not drawn changes
 nothing, not even the last digit.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from redactory.foundation.processes import open_process_pool
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.lattice import choose_lattice_spacing
 from redactory.training.models.network import Network
 from redactory.training.numerics import use_deterministic_numerics
 from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
-
-COHORT_SIZE = 8
-"""Users of a task: enough that sending the parameters costs little."""
 
 
 @dataclass(frozen=True)
@@ -42,56 +36,31 @@ class LocalUpdateRule:
 
 @dataclass(frozen=True)
 class LocalUserData:
-    """One user in one step: their examples, the weights of these (0: not used), and a stream of their own.
-
-    The stream is derived from the root: a process that computes a local update cannot compute the noise.
-    """
+    """One user in one step: their examples, the weights of these (0: not used), and a derived stream."""
 
     examples: TokenizedExamples
     weights: NDArray[np.float64]
     stream: RandomStream
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """A task: ``network`` as bytes with the parameters of this step, and up to :data:`COHORT_SIZE` users."""
+def sum_local_updates(network: Network, users: Sequence[LocalUserData], rule: LocalUpdateRule) -> Tensor:
+    """Compute Σ_u ClipFn(Local-Update(u), β) in float64, flat in the order of the trainable parameters.
 
-    network: bytes
-    users: tuple[LocalUserData, ...]
-    rule: LocalUpdateRule
-
-
-def serialize_network(network: Network) -> bytes:
-    """Serialize ``network`` to bytes, without the stream of its last dropout."""
-    network.use_step_seeds({})
-    return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
-
-
-def make_cohorts(network: Network, users: Sequence[LocalUserData], rule: LocalUpdateRule) -> Iterator[Cohort]:
-    """Make the tasks of a step; none if no user was drawn."""
-    if not users:
-        return
-    octets = serialize_network(network)
-    for start in range(0, len(users), COHORT_SIZE):
-        yield Cohort(octets, tuple(users[start : start + COHORT_SIZE]), rule)
-
-
-def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
-    """Compute Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
+    ``network`` keeps its parameters.
 
     Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a
     function of the parameters, of that user's examples and of draws that no other unit changes. Terms are multiples
     of one power of two, so sums of fewer than 2³⁰ are exact in any order. An update that is not finite is zero.
     """
-    network: Network = pickle.loads(cohort.network)
+    first = flatten_parameters(network).double()
+    total = torch.zeros_like(first)
     with use_deterministic_numerics(1):
-        first = flatten_parameters(network).double()
-        total = torch.zeros_like(first)
-        for user in cohort.users:
+        for user in users:
             set_flat_parameters(network, first)
-            run_local_update(network, user, cohort.rule)
-            total += clip_and_round_update(flatten_parameters(network).double() - first, cohort.rule.clip_norm)
-    return np.asarray(total.cpu().numpy())
+            run_local_update(network, user, rule)
+            total += clip_and_round_update(flatten_parameters(network).double() - first, rule.clip_norm)
+    set_flat_parameters(network, first)
+    return total
 
 
 def run_local_update(network: Network, user: LocalUserData, rule: LocalUpdateRule) -> None:
@@ -138,23 +107,3 @@ def clip_and_round_update(update: Tensor, clip_norm: float) -> Tensor:
     """Clip ``update`` to slightly less than β, then round it to the lattice: its norm is at most β."""
     unit = choose_lattice_spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
     return torch.round(clip_update(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
-
-
-# Where local updates are computed: in this process, or in others.
-
-
-UpdateFunction = Callable[[Cohort], NDArray[np.float64]]
-
-
-UpdateMap = Callable[[UpdateFunction, Iterable[Cohort]], Iterable[NDArray[np.float64]]]
-"""Calls a function on each task; the results in the order of the tasks."""
-
-
-@contextmanager
-def open_update_map(workers: int) -> Iterator[UpdateMap]:
-    """Open a map over ``workers`` processes that live until the context ends; one worker runs in this process."""
-    if workers == 1:
-        yield map
-    else:
-        with open_process_pool(workers) as pool:
-            yield pool.map

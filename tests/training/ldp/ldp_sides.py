@@ -13,9 +13,9 @@ import torch
 from ldp_store import Service
 from torch import Tensor
 
+from redactory.foundation.errors import InputError
 from redactory.training.accounting import Spendings
-from redactory.training.ldp.message import Message
-from redactory.training.ldp.server import LdpServer
+from redactory.training.ldp.server import LdpServer, Message
 from redactory.training.ldp.settings import EncoderSettings, LdpSettings
 from redactory.training.ldp.user import LdpClient
 
@@ -42,6 +42,9 @@ class WordEncoder:
         return hashlib.sha256(self.weight.numpy().tobytes()).hexdigest()
 
     def represent(self, texts: Sequence[Any], kind: str) -> Tensor:
+        for number, row in enumerate(texts, 1):
+            if "\ud800" in "".join(row):
+                raise InputError(f"row {number} is not text")
         if texts and not isinstance(texts[0], str):
             return torch.stack([self.represent(pair, kind) for pair in texts])
         found = torch.stack([self._tokens(text) for text in texts]) * self.weight
@@ -80,7 +83,7 @@ def service_sides(**changes: Any) -> tuple[LdpClient, Service]:
 def a_message(**changes: Any) -> Message:
     """A training message with ``changes``."""
     values = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
-    own = {"purpose": "train", "slot": "0a" * 16, "step": 0, "label": 1, "values": values}
+    own = {"slot": "0a" * 16, "step": 0, "label": 1, "values": values}
     return Message(**{**own, "encoder": WordEncoder().digest, **changes})
 
 
@@ -93,7 +96,6 @@ def small(**changes: Any) -> EncoderSettings:
         "learning_rate": 2e-2,
         "batch_size": 8,
         "max_tokens": 12,
-        "minimum_count": 1,
         "threads": 1,
     }
     return EncoderSettings(**{**own, **changes})

@@ -12,11 +12,10 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import Batch, PublicText
-from redactory.training.ldp.encoder import BATCH_SIZE, SentenceEncoder
-from redactory.training.ldp.pretraining import pretrain_encoder
+from redactory.training.ldp.encoder import BATCH_SIZE, SentenceEncoder, pretrain_encoder
 from redactory.training.ldp.settings import EncoderSettings
 from redactory.training.models.recurrent import BiLstmEncoder
 from redactory.training.models.settings import BiLstmSettings
@@ -53,7 +52,7 @@ def test_a_public_encoder_separates_its_classes(made: Path, public: PublicText) 
     sign = np.array([1.0 if label == "+" else -1.0 for _, label in ROWS])
     assert (found @ (sign @ found) * sign > 0).mean() > 0.95
     assert (encoder.provenance["kind"], encoder.spendings) == ("public", ())
-    assert (encoder.provenance["text_sha256"], encoder.classes) == (public.sha256, ("+", "-"))
+    assert (encoder.provenance["text_sha256"], encoder.network.classes) == (public.sha256, ("+", "-"))
     # nothing trains it
     assert not any(p.requires_grad for p in encoder.network.parameters())
     assert not encoder.represent(TEXTS[:1]).requires_grad
@@ -161,9 +160,7 @@ def test_what_was_changed_or_is_no_encoder_is_refused(made: Path, public: Public
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(ConfigurationError, match="encoder: "):
             SentenceEncoder.load(folder, declared_public=True)
-    with pytest.raises(RunStateError, match="already"):
-        pretrain_encoder(public, small(), made)
-    with pytest.raises(InputError, match=r"text 1 .*surrogate") as refusal:
+    with pytest.raises(InputError, match=r"row 2 .*surrogate") as refusal:
         SentenceEncoder.load(made).represent(["fine", "secret\ud800"])
     assert "secret" not in str(refusal.value)
 
@@ -174,9 +171,8 @@ def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) 
     with pytest.raises(InputError, match="two classes"):
         pretrain_encoder(PublicText(path), small(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    for wrong in ({"classes": ("a",)}, {"classes": ("a", "a")}, {"model": {"kind": "bilstm", "bottleneck": 3}}):
-        with pytest.raises(ValueError, match=r"classes|bottleneck"):
-            EncoderSettings(**wrong)
+    with pytest.raises(ValueError, match="bottleneck"):
+        EncoderSettings(model={"kind": "bilstm", "bottleneck": 3})
 
 
 def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:

@@ -30,8 +30,7 @@ from redactory.training.ldp.accounting import (
     compute_message_epsilon,
     compute_sensitivity,
     make_message_mechanism,
-    make_message_spendings,
-    make_reserved_spendings,
+    make_message_spending,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
@@ -188,12 +187,10 @@ def test_no_two_sentences_of_any_classes_are_further_apart_than_the_pair(
 def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> None:
     found = compute_message_epsilon(5000.0, 1, hidden(0.5, 1, 12), 1e-9)
     assert found == pytest.approx(math.log(1 + 0.5 * 12 / 0.5), rel=2e-3)
-    whole: Any = make_message_spendings(4.0, 2, hidden(0.5, 3, 12))
-    (spent,) = whole
+    spent = make_message_spending(4.0, 2, hidden(0.5, 3, 12))
     assert parse_mechanism_json(spent.mechanism.to_json()) == spent.mechanism
-    assert make_reserved_spendings(4.0, 2, hidden(0.5, 3, 12)) == whole
     with pytest.raises(GuaranteeError, match="no dominating pair"):
-        compute_total_epsilon(whole, 1e-5, Relation.ADD_OR_REMOVE)
+        compute_total_epsilon((spent,), 1e-5, Relation.ADD_OR_REMOVE)
     with pytest.raises(ValueError, match="every message reveals its class"):
         hidden(1.0, 3, 12)
 
@@ -283,28 +280,27 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
 
 
 def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(*told: object, **more: object) -> EpsilonBounds:
-        return EpsilonBounds(2.09, 2.1)
+    def higher(*told: object, **more: object) -> EpsilonBounds:
+        return EpsilonBounds(4.5, 4.6)
 
-    monkeypatch.setattr(second, "bound_message_epsilon", half)
+    monkeypatch.setattr(second, "bound_message_epsilon", higher)
     with pytest.raises(GuaranteeError, match="disagree"):
         second.confirm_message_epsilon(2.0, 1, FixedSends(), 1e-5)
 
 
 def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
-    once = make_reserved_spendings(4.0, 2, FixedSends())
-    assert parse_mechanism_json(once[0].mechanism.to_json()) == once[0].mechanism
-    assert once[0].mechanism.get_sensitivity(Relation.SUBSTITUTION) == pytest.approx(2 * math.sqrt(2))
-    assert make_message_spendings(4.0, 1, visible(0.1, 9)) is None
-    assert make_reserved_spendings(4.0, 1, visible(0.1, 9)) == (Spending(make_message_mechanism(4.0, 1), 9),)
-    assert make_message_spendings(4.0, 1, hidden(0.1, 9)) == (Spending(make_message_mechanism(4.0, 1, 0.1), 9),)
+    once = make_message_spending(4.0, 2, FixedSends())
+    assert parse_mechanism_json(once.mechanism.to_json()) == once.mechanism
+    assert once.mechanism.get_sensitivity(Relation.SUBSTITUTION) == pytest.approx(2 * math.sqrt(2))
+    assert make_message_spending(4.0, 1, visible(0.1, 9)) == Spending(make_message_mechanism(4.0, 1), 9)
+    assert make_message_spending(4.0, 1, hidden(0.1, 9)) == Spending(make_message_mechanism(4.0, 1, 0.1), 9)
     budget = Budget(BudgetSettings(path=tmp_path / "user.jsonl", epsilon=5.0), "a user's sentence")
-    budget.reserve_spending("first", "training", once[0])
+    budget.reserve_spending("first", "training", once)
     assert compute_total_epsilon(budget.read_spendings(), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
         compute_message_epsilon(4.0, 2, FixedSends(), 1e-5), rel=1e-3
     )
     with pytest.raises(BudgetExceeded):
-        budget.reserve_spending("second", "queries", make_reserved_spendings(4.0, 2, FixedSends(sends=9))[0])
+        budget.reserve_spending("second", "queries", make_message_spending(4.0, 2, FixedSends(sends=9)))
 
 
 def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:

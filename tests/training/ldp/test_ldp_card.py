@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import Spending
+from redactory.training.accounting import Spending, Spendings
 from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling
 from redactory.training.ldp.card import make_service_card
 from redactory.training.ldp.settings import LdpSettings
@@ -20,8 +21,12 @@ VISIBLE = VisibleSampling(kind="public_bernoulli", rate=0.05, steps=20)
 
 
 def card(**settings: Any) -> dict[str, Any]:
-    given = LdpSettings(**{"noise_multiplier": 2.0, **settings})
-    return make_service_card("s", given, provenance=PUBLIC, encoder="0" * 64)
+    return card_of(PUBLIC, (), **{"noise_multiplier": 2.0, **settings})
+
+
+def card_of(provenance: dict[str, Any], spendings: Spendings, **settings: Any) -> dict[str, Any]:
+    encoder: Any = SimpleNamespace(provenance=provenance, digest="0" * 64, spendings=spendings)
+    return make_service_card("s", LdpSettings(**settings), encoder)
 
 
 @pytest.mark.parametrize(("sends", "epsilon"), [(1, 4.38), (3, 8.39), (10, 17.9)])
@@ -31,8 +36,8 @@ def test_the_figures_are_those_of_the_theory(sends: int, epsilon: float) -> None
     assert found["epsilon_as_published"] < found["epsilon_sound"]
     assert found["as_published"]["note"] == "as published, not a guarantee"
     assert found["sensitivity"] == 2.0
-    low, high = found["accountants"]["bounds"]
-    assert low <= found["epsilon_sound"] <= high
+    bounds = found["accountants"]["bounds"]["epsilon_sound"]
+    assert bounds["lower"] <= found["epsilon_sound"] <= bounds["upper"]
     json.dumps(found, allow_nan=False)
 
 
@@ -89,14 +94,13 @@ def test_no_figure_is_null_without_a_reason_and_a_seed_promises_nothing() -> Non
 def test_the_encoder_s_own_training_is_composed() -> None:
     mechanism = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
     dpsgd: dict[str, Any] = {"kind": "dpsgd"}
-    settings = LdpSettings(noise_multiplier=4.0)
     own = (Spending(mechanism, 20),)
-    found = make_service_card("s", settings, provenance=dpsgd, encoder="0" * 64, spendings=own)
+    found = card_of(dpsgd, own, noise_multiplier=4.0)
     assert found["epsilon_sound"] > card(noise_multiplier=4.0)["epsilon_sound"]
     assert found["event"]["class"] == "ComposedDpEvent"
     for made, spent in ((dpsgd, ()), ({"kind": "sgd"}, ()), (PUBLIC, own)):
         with pytest.raises(GuaranteeError, match="encoder"):
-            make_service_card("s", settings, provenance=made, encoder="0" * 64, spendings=spent)
+            card_of(made, spent, noise_multiplier=4.0)
 
 
 def test_noise_is_found_for_a_target() -> None:

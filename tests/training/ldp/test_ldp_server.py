@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.training.ldp.server import LdpServer, ReceivedMessages
+from redactory.training.ldp.server import LdpServer, _add_messages, compute_slot_means
 from tests.training.ldp.ldp_sides import NO, YES, a_message, labelled_rows, settings_with, sides
 
 FORBIDDEN = (
@@ -78,25 +78,22 @@ def test_with_labels_at_random_nothing_is_learnt_and_shares_sum_to_one() -> None
     assert server.answer([]) == []
 
 
-def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None:
-    received = ReceivedMessages((4,), 3)
-    sent = [a_message(step=step, values=np.full(4, step + 1, np.float32)) for step in (2, 0)]
-    for messages in ([*sent, *sent], [a_message(step=2)]):
-        received.add(messages)
-    means, labels = received.compute_means()
+def test_of_a_slot_the_mean_counts() -> None:
+    slots: dict[str, Any] = {}
+    _add_messages(slots, [a_message(step=step, values=np.full(4, step + 1, np.float32)) for step in (2, 0)])
+    means, labels = compute_slot_means(slots)
     np.testing.assert_array_equal(means, np.full((1, 4), 2.0))
-    assert (received.message_count, labels) == (2, [1])
+    assert labels == [1]
 
 
 def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
-    received = ReceivedMessages((4,), 5, labels=3)
+    slots: dict[str, Any] = {}
     for step, label, value in ((0, 2, 4.0), (1, 1, 9.0), (2, 2, 6.0), (3, 0, 9.0)):
-        one = a_message(step=step, label=label, values=np.full(4, value, np.float32))
-        received.add([one, one])
-    means, labels = received.compute_means()
+        _add_messages(slots, [a_message(step=step, label=label, values=np.full(4, value, np.float32))])
+    means, labels = compute_slot_means(slots)
     assert (means.tolist(), labels) == ([[5.0] * 4], [2])
-    received.add([a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
-    assert (received.compute_means()[1], received.message_count) == ([2, 1], 5)
+    _add_messages(slots, [a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
+    assert compute_slot_means(slots)[1] == [2, 1]
 
 
 def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:

@@ -15,8 +15,7 @@ from redactory.training import train_model
 from redactory.training.accounting import compute_total_epsilon
 from redactory.training.data import PublicText
 from redactory.training.guarantee.spec import read_ledger_facts
-from redactory.training.ldp.encoder import SentenceEncoder
-from redactory.training.ldp.pretraining import pretrain_encoder
+from redactory.training.ldp.encoder import SentenceEncoder, pretrain_encoder
 from redactory.training.mechanisms.mechanism import Relation
 from tests.training.ldp.ldp_sides import small
 from tests.training.tiny_folders import write_bert_folder
@@ -58,7 +57,7 @@ def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFol
     assert told["epsilon"] == pytest.approx(
         compute_total_epsilon(encoder.spendings, told["delta"], Relation.SUBSTITUTION)
     )
-    assert (encoder.get_shape("latent"), encoder.classes) == ((3,), CLASSES["classes"])
+    assert (encoder.get_shape("latent"), encoder.network.classes) == ((3,), CLASSES["classes"])
     assert encoder.represent(PUBLIC_ROWS[:2]).shape == (2, 3)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
@@ -16,7 +15,7 @@ from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import ScheduledOptimizer, make_optimizer
 from redactory.training.uedp.federated import FederatedSteps, collect_users, draw_unit_uniform, make_example_weights
-from redactory.training.uedp.local_update import Cohort, LocalUpdateRule, UpdateMap, sum_cohort_updates
+from redactory.training.uedp.local_update import LocalUpdateRule
 from tests.training.greybox import TOKENIZER, GreyBoxTrial, Recorder
 from tests.training.uedp.worlds import World, hypergraph, unit
 
@@ -57,8 +56,6 @@ class Federation:
     mechanism: PoissonUsersGaussian = field(default_factory=mechanism)
     kind: str = "lstm"
     rule: LocalUpdateRule = LOCAL
-    update: Callable[[Cohort], NDArray[np.float64]] = sum_cohort_updates
-    every: UpdateMap = map
     words: tuple[str, ...] = WORDS
     max_tokens: int = 20
 
@@ -80,8 +77,6 @@ class Federation:
             rule=self.rule,
             stream=RandomStream.from_seed(5),
             ledger=ledger,
-            update_map=self.every,
-            update=self.update,
         )
 
     def distances(self, world: World, other: World, fixed: bool = False) -> Iterator[float]:

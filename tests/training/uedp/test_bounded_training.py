@@ -18,7 +18,7 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.training import load_model, train_model
+from redactory.training import load_model, loop, train_model
 from redactory.training.data import PublicText
 from redactory.training.loop import TrainingContext
 from redactory.training.model import load_classifier
@@ -157,8 +157,11 @@ def test_nothing_public_comes_from_the_corpus(tmp_path: Path, public: Path) -> N
     assert str(tmp_path) not in folder.ledger.read_text() + folder.manifest.read_text()
 
 
-def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, public: Path) -> None:
-    settings = training(public, pretraining_epochs=2, checkpoint_steps=2)
+def test_an_interrupted_training_ends_with_the_same_bits(
+    tmp_path: Path, public: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
+    settings = training(public, pretraining_epochs=2)
     whole, cut = write_unit_run(tmp_path / "WHOLE"), write_unit_run(tmp_path / "CUT")
     seen: list[str] = []
 

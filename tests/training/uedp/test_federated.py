@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,7 +25,7 @@ from redactory.training.mechanisms.mechanism import EntitySampling, parse_mechan
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
 from redactory.training.uedp.incidence import IncidenceBuilder
-from redactory.training.uedp.local_update import Cohort, clip_update, sum_cohort_updates
+from redactory.training.uedp.local_update import clip_update
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
     ALL,
@@ -119,21 +118,6 @@ def test_an_update_that_is_not_finite_is_none() -> None:
     assert not clip_update(torch.tensor([1.0, float("inf")]), 1.0).any()
     assert clip_update(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
     assert not clip_update(torch.zeros(2), 1.0).any()
-
-
-def test_a_worker_is_given_neither_the_root_nor_other_users() -> None:
-    seen: list[Cohort] = []
-
-    def watched(cohort: Cohort) -> NDArray[np.float64]:
-        seen.append(cohort)
-        return sum_cohort_updates(cohort)
-
-    phase = Federation(update=watched, kind="awd-lstm").phase(WORLD, Recorder())
-    phase.network.begin_step(phase.stream, "plain step", 3)
-    phase.step(0)
-    assert seen
-    assert all(phase.stream.root not in pickle.dumps(cohort) for cohort in seen)
-    assert sum(len(user.examples) for cohort in seen for user in cohort.users) < len(WORLD)
 
 
 def test_a_replayed_step_has_its_bits_and_another_sum_is_refused(tmp_path: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import verification
+from redactory.training.accounting import confirmation
 from redactory.training.guarantee.card import make_unit_level_card
 from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
@@ -71,8 +71,8 @@ def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch:
     stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert stated == figure
     assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
-    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.5)
-    monkeypatch.setattr(verification, "compute_total_epsilon", lambda *told: 0.5)
+    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.001)
+    monkeypatch.setattr(confirmation, "compute_total_epsilon", lambda *told: 0.001)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
 

@@ -15,7 +15,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RedactoryError
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
-from redactory.training import TrainSettings, load_model, make_guarantee_card, train_model
+from redactory.training import TrainSettings, load_model, loop, make_guarantee_card, train_model
 from redactory.training.mechanisms.ledger import NOISY_STEP
 from redactory.training.mechanisms.mechanism import parse_mechanism_json
 from redactory.training.uedp.federated_accounting import compute_federated_epsilon
@@ -53,7 +53,6 @@ def small(root: Path, trainer: str, federated: dict[str, Any] | None = None, **c
             "epochs": 2,
             "noise_multiplier": 3.0,
             "model": {"embedding_size": 8, "hidden_size": 12},
-            "checkpoint_steps": 2,
             "threads": 1,
             "seed": 7,
             **changes,
@@ -110,7 +109,8 @@ def test_a_training_is_sealed_with_the_card_of_its_ledger(
     assert not any(name in told for name in NAMES)
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(fresh: Any) -> None:
+def test_killed_and_resumed_it_ends_with_the_same_bits(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
     whole, trainer = fresh(), "uedp-alg1"
     with killing(-1) as seen:
         train_model(whole, small(whole.root, trainer, noise="float", pretraining_epochs=1))
@@ -129,20 +129,12 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(fresh: Any) -> None:
 def test_without_a_lasting_key_another_process_goes_on(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where none is set, every process draws its own digest key: entities must keep their coins."""
     own = fresh()
-    settings = small(own.root, "uedp-alg1", checkpoint_steps=100)
+    settings = small(own.root, "uedp-alg1")
     monkeypatch.setenv("REDACTORY_KEY", "a" * 32)
     with pytest.raises(Interrupted):
         train_model(own, settings, interrupt_after(5))  # past the checkpoint of the first epoch
     monkeypatch.setenv("REDACTORY_KEY", "b" * 32)
     assert train_model(own, settings)["steps"] == 6
-
-
-@pytest.mark.slow
-def test_processes_train_the_same_model(fresh: Any) -> None:
-    one, two = fresh(), fresh()
-    train_model(one, small(one.root, "uedp-alg1"))
-    train_model(two, small(two.root, "uedp-alg1", workers=2))
-    assert file_sha256(one.get_model_folder("m").weights) == file_sha256(two.get_model_folder("m").weights)
 
 
 def test_too_many_users_are_refused_before_the_first_step(fresh: Any) -> None:
