@@ -371,11 +371,10 @@ class Oracle:
         return sampled
 
     def _compute_weight(self, number: int, row: int) -> float:
-        """Algorithm 1, by rule ``any`` and estimator ``f_E+``; 1 in DP-FedAvg."""
+        """Algorithm 1, by estimator ``f_E+``; 1 in DP-FedAvg."""
         federated = self.settings.federated
         if self.settings.trainer == "user-level":
             return 1.0
-        assert (federated.rule, federated.related_entity_rate > 0) == ("any", True)
         graph: Any = self.original_examples.incidence
         entities = graph.entities.get_columns(row)
         if not len(entities):
@@ -441,13 +440,8 @@ class Oracle:
         users: dict[str, Any] = {}
         if self.federated:
             of = settings.federated
-            names = ("entity_rate", "related_entity_rate", "rule", "max_users_per_entity")
-            shared = {
-                **{name: getattr(of, name) for name in names},
-                "estimator": "f_E+",
-                "entity_weight": 1.0,
-                "extended_weight": 1.0,
-            }
+            names = ("entity_rate", "related_entity_rate", "max_users_per_entity")
+            shared = {name: getattr(of, name) for name in names}
             users = {"users": of.users, "entities": shared if settings.trainer == "uedp-alg1" else None}
         name = "PoissonSampledUsersEvent" if self.federated else "PoissonSampledDpEvent"
         return {"class": name, **users, "sampling_probability": self.rate, "event": inner}

@@ -12,7 +12,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -128,40 +127,13 @@ def describe_published_crt(
     }
 
 
-# UeDP: the moments accountant of its reference code, by what rates and noise the papers put into it.
+# UeDP: the moments accountant of its reference code, by the papers' rates: ν/|U| for ν users a step (user-level),
+# times q_e (f_E), times the share of sentences with a detected entity (f_E+).  Only ν/|U| is the probability of
+# anything that a neighbouring data set changes.
 
 
 MAX_MOMENT = 64
 """The reference code's largest moment λ; it puts a floor of −log(δ)/64 under every figure."""
-
-
-class Estimator(Enum):
-    """Which of the paper's estimators an epsilon is for (section V, equation 4)."""
-
-    USER_LEVEL = "user-level"
-    F_E = "f_E"
-    F_E_PLUS = "f_E+"
-
-
-def compute_published_rate(
-    estimator: Estimator, user_rate: float, entity_rate: float = 1.0, sensitive_share: float = 1.0
-) -> float:
-    """Compute the sampling rate that the published epsilons put into the moments accountant.
-
-    ``user_rate`` is ν/|U| for ν users a step, ``entity_rate`` q_e, ``sensitive_share`` the share of sentences with
-    a detected entity. q_s does not occur. Only ν/|U| in it is the probability of anything that a neighbouring data
-    set changes. ``ConfigurationError`` outside of [0, 1].
-    """
-    for name, value in (("user_rate", user_rate), ("entity_rate", entity_rate), ("sensitive_share", sensitive_share)):
-        if not 0.0 <= value <= 1.0:
-            raise ConfigurationError(f"{name}: expected a share from 0 to 1")
-    match estimator:
-        case Estimator.USER_LEVEL:
-            return user_rate
-        case Estimator.F_E:
-            return user_rate * entity_rate
-        case Estimator.F_E_PLUS:
-            return user_rate * entity_rate * sensitive_share
 
 
 def compute_moments_epsilon(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users
@@ -80,48 +81,31 @@ ExampleWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.flo
 """How much each of some rows counts in a step in its user's local update, float64; 0: it is not used."""
 
 
-@dataclass
-class SampledEntities:
-    """Weights of Algorithm 1, lines 9, 24, 25 and 26: w_e for each sampled entity of an example, or w_s.
+def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) -> ExampleWeights:
+    """Make the weights of Algorithm 1, lines 9, 24, 25 and 26, or those of DP-FedAvg, 1 each.
 
-    An example is used if any of its entities is sampled, or, by rule ``all``, if every one is. An example of the
-    extended set S is used by its own coin, and never by ``f_E``.
+    An example counts once for each of its entities that is sampled; one of the extended set S by its own coin.
 
     Formal guarantees: a weight is a function of the example's own entities, their coins and constants, whatever
     other examples there are.
     """
-
-    incidence: Incidence
-    sampling: EntitySampling
-    _step_coins: tuple[int, dict[int, bool]] = field(default=(-1, {}), init=False)
-
-    def compute_weights(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the weight of each of ``rows`` in ``step``, float64; 0 for an unused example."""
-        if self._step_coins[0] != step:
-            self._step_coins = step, {}
-        sampling, graph, known = self.sampling, self.incidence, self._step_coins[1]
-        weights = np.zeros(len(rows))
-        for index, row in enumerate(rows.tolist()):
-            entities = graph.entities.get_columns(row).tolist()
-            if not entities and sampling.estimator == "f_E+":
-                key = (int(graph.priorities[row]) << _WORD_BITS) + int(graph.example_ids[row])
-                is_used = draw_unit_uniform(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
-                weights[index] = sampling.extended_weight if is_used else 0.0
-            for entity in entities:
-                if entity not in known:
-                    key = _id_to_number(graph.entity_ids, entity)
-                    known[entity] = draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
-            sampled = sum(known[entity] for entity in entities)
-            if entities and (sampling.rule == "any" or sampled == len(entities)):
-                weights[index] = sampling.entity_weight * sampled
-        return weights
-
-
-def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) -> ExampleWeights:
-    """Make the weights of Algorithm 1, or those of DP-FedAvg."""
-    if mechanism.entities is None:
+    sampling = mechanism.entities
+    if sampling is None:
         return lambda stream, step, rows: np.ones(len(rows))
-    return SampledEntities(incidence, mechanism.entities).compute_weights
+
+    @lru_cache(maxsize=incidence.entities.columns + 1)
+    def is_sampled(stream: RandomStream, step: int, entity: int) -> bool:
+        key = _id_to_number(incidence.entity_ids, entity)
+        return draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
+
+    def compute_weight(stream: RandomStream, step: int, row: int) -> int:
+        entities = incidence.entities.get_columns(row).tolist()
+        if entities:
+            return sum(is_sampled(stream, step, entity) for entity in entities)
+        key = (int(incidence.priorities[row]) << _WORD_BITS) + int(incidence.example_ids[row])
+        return draw_unit_uniform(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
+
+    return lambda stream, step, rows: np.array([compute_weight(stream, step, row) for row in rows.tolist()], float)
 
 
 def draw_unit_uniform(stream: RandomStream, purpose: str, step: int, key: int) -> float:

@@ -127,7 +127,7 @@ def test_a_null_unit_moves_a_sum_by_its_clips(max_tokens: int, run: RunFolder, p
 def test_only_the_graph_selects(tmp_path: Path, run: RunFolder, public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     longer = [row._replace(text=row.text.replace("day", "a much longer day").replace("new", "n")) for row in ROWS]
     other = write_unit_run(tmp_path / "OTHER", longer)
-    for bounding in ({"k_user": 2, "k_entity": 2}, {"rule": "all-keep", "k_user": 2, "k_entity": 3}):
+    for bounding in ({"k_user": 2, "k_entity": 2}, {"k_user": 2, "k_entity": 3}):
         settings = training(public, bounding=bounding)
         kept: Any = originals_of(run, settings).example_ids
         assert 0 < len(kept) < len(ROWS)
@@ -258,7 +258,6 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({**GIVEN, "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
         ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "requires rule r-loc"),
         ({**MERGED, "bounding": R_LOC}, "train.units.duplicates"),
-        ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.duplicates"),
         ({**GIVEN, "task": "classify"}, "train.classes"),
         ({**GIVEN, "task": "classify", "classes": ("a", "a")}, "train.classes"),
         ({**GIVEN, "classes": ("a", "b")}, "train.classes"),

@@ -86,7 +86,7 @@ def fresh(run: RunFolder, tmp_path: Path) -> Any:
         ("uedp-alg1", {}, PrivacyUnit.BOTH, "user-entity removal"),
         (
             "uedp-alg1",
-            {"max_users_per_entity": 2, "rule": "all"},
+            {"max_users_per_entity": 2},
             PrivacyUnit.BOTH,
             "user-entity zero-out on a fixed graph",
         ),
