@@ -41,6 +41,7 @@ from redactory.training.model import load_model
 from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
 from redactory.training.train import make_initial_model
 from redactory.training.trainers import get_trainer
+from redactory.training.uedp.incidence import get_columns
 from redactory.training.vocabulary import build_vocabulary
 
 ENTROPY = bytes(range(101, 133))
@@ -362,7 +363,7 @@ class Oracle:
     def sample_users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
         """Who is drawn, by whole keyed ids: each one's number, rows, and the rows' weights."""
         graph, sampled = self.original_examples.incidence, []
-        for user in range(graph.users.columns):
+        for user in range(graph.users.shape[1]):
             key, rows = _to_integer(graph.user_ids[user]), np.flatnonzero(graph.users.indices == user)
             if draw_uniforms(ENTROPY, "user coins", number, 1, key)[0] < self.rate:
                 row_weights = np.array([self._compute_weight(number, int(row)) for row in rows])
@@ -376,7 +377,7 @@ class Oracle:
         if self.settings.trainer == "user-level":
             return 1.0
         graph: Any = self.original_examples.incidence
-        entities = graph.entities.get_columns(row)
+        entities = get_columns(graph.entities, row)
         if not len(entities):
             key = (int(graph.priorities[row]) << 64) + int(graph.example_ids[row])
             drawn = draw_uniforms(ENTROPY, "extended coins", number, 1, key)[0] < federated.related_entity_rate

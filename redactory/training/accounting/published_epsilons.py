@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -34,23 +34,21 @@ _MIN_NOISE, _MAX_NOISE = 1e-150, 1e150
 # CRT, by Rényi accounting: an upper bound where it is valid, refused where it is not.
 
 
-DEFAULT_RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
+RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
 
 
-def compute_renyi_epsilon(
-    spendings: Spendings, delta: float, relation: Relation, orders: Sequence[float] = DEFAULT_RENYI_ORDERS
-) -> float | None:
+def compute_renyi_epsilon(spendings: Spendings, delta: float, relation: Relation) -> float | None:
     """Compute an upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
         raise GuaranteeError("Rényi accounting is valid for one example's presence, never for substitution")
     with _suppress_warnings():
-        epsilon = float(_compose_renyi(spendings, tuple(orders)).get_epsilon(delta))
+        epsilon = float(_compose_renyi(spendings).get_epsilon(delta))
     return epsilon if math.isfinite(epsilon) else None
 
 
 @lru_cache(maxsize=8)
-def _compose_renyi(spendings: Spendings, orders: tuple[float, ...]) -> RdpAccountant:
-    accountant = RdpAccountant(list(orders), NeighboringRelation.ADD_OR_REMOVE_ONE)
+def _compose_renyi(spendings: Spendings) -> RdpAccountant:
+    accountant = RdpAccountant(list(RENYI_ORDERS), NeighboringRelation.ADD_OR_REMOVE_ONE)
     with _suppress_warnings():
         for spending in spendings:
             if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
@@ -78,16 +76,6 @@ def _suppress_warnings() -> Iterator[None]:
 _MAX_EXPONENT = 500.0
 
 
-def compute_crt_group_guarantee(
-    epsilon: float, delta: float, detected_share: float, secret_count: int
-) -> tuple[float, float]:
-    """CRT, Theorem 8.2: (γ̃mε, γ̃m·e^(γ̃mε)·δ) for m unique secrets of which π *detects* the share γ̃."""
-    factor = detected_share * secret_count
-    if factor * epsilon > 700.0:
-        return factor * epsilon, math.inf
-    return factor * epsilon, factor * math.exp(factor * epsilon) * delta
-
-
 def amplify_epsilon(epsilon: float, gamma: float) -> float:
     """log(1 + γ(e^ε − 1))."""
     if epsilon > _MAX_EXPONENT:
@@ -106,13 +94,11 @@ def compute_crt_bayesian_epsilon(spendings: Spendings, delta: float, gamma: floa
 def describe_published_crt(
     spendings: Spendings, delta: float, gamma: float, delta_2: float | None, secret_counts: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Describe Theorems 8.1 to 8.3 with their label; group epsilons use π's recall as the detected share."""
+    """Describe Theorems 8.1 to 8.3 with their label."""
     # Theorem 8.1: the epsilon of one example there or not, used for an exchange
     single = compute_renyi_epsilon(spendings, delta, Relation.ADD_OR_REMOVE)
-    groups = {
-        str(count): None if single is None else compute_crt_group_guarantee(single, delta, 1.0 - gamma, count)[0]
-        for count in secret_counts
-    }
+    # Theorem 8.2: γ̃mε for m unique secrets of which π detects the share γ̃, here its recall
+    groups = {str(count): None if single is None else (1.0 - gamma) * count * single for count in secret_counts}
     return {
         "note": PUBLISHED_NOTE,
         "epsilon": single,

@@ -21,7 +21,7 @@ from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsenin
 from redactory.training.accounting.loss_distributions import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import bound_contributions
-from redactory.training.uedp.incidence import Incidence
+from redactory.training.uedp.incidence import Incidence, count_degrees
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
@@ -199,7 +199,7 @@ def compare_caps(
     """
     if not len(incidence):
         raise ConfigurationError("there is no example to plan for")
-    degrees = (incidence.entities if protect is PrivacyUnit.ENTITIES else incidence.users).count_degrees()
+    degrees = count_degrees(incidence.entities if protect is PrivacyUnit.ENTITIES else incidence.users)
     shared = degrees[degrees > 1] if protect is PrivacyUnit.ENTITIES else degrees[degrees > 0]
     suggested_cap = suggest_cap(int(shared.sum()), len(shared))
     choices = []
@@ -228,13 +228,13 @@ def compare_caps(
 
 def count_examples_by_label(incidence: Incidence) -> dict[str, int]:
     """Count the examples that mention an entity of each label; an example with several labels counts in each."""
-    counts = dict(zip(incidence.label_names, incidence.labels.count_degrees().tolist(), strict=True))
+    counts = dict(zip(incidence.label_names, count_degrees(incidence.labels).tolist(), strict=True))
     return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended_mask.sum())}
 
 
 def _count_units(incidence: Incidence) -> dict[str, Any]:
     return {
         "by_label": count_examples_by_label(incidence),
-        "users": int((incidence.users.count_degrees() > 0).sum()),
-        "entities": int((incidence.entities.count_degrees() > 0).sum()),
+        "users": int((count_degrees(incidence.users) > 0).sum()),
+        "entities": int((count_degrees(incidence.entities) > 0).sum()),
     }

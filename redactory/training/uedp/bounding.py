@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
-from redactory.training.uedp.incidence import Incidence, IncidenceRows
+from redactory.training.uedp.incidence import Incidence, count_degrees, get_columns
 
 KeptMask = NDArray[np.bool_]
 
@@ -31,7 +32,7 @@ def bound_contributions(
     else:
         kept = _select_by_r_loc_rule(incidence, k_user, k_entity, entities_per_point)
     for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
-        if cap is not None and rows.columns and int(rows.count_degrees(kept).max()) > cap:
+        if cap is not None and int(count_degrees(rows[kept]).max(initial=0)) > cap:
             raise CheckFailed("a privacy unit has more kept examples than its cap")
     return kept
 
@@ -41,7 +42,7 @@ def rank_examples_by_shared_units(incidence: Incidence) -> NDArray[np.int64]:
 
     An example that shares its units with many others blocks many: if it comes last, more are kept.
     """
-    shared = sum(rows.matrix @ rows.count_degrees() for rows in (incidence.users, incidence.entities))
+    shared = sum(rows @ count_degrees(rows) for rows in (incidence.users, incidence.entities))
     return np.lexsort((incidence.example_ids, incidence.priorities, shared))
 
 
@@ -54,29 +55,28 @@ def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")
     owners = _require_single_user(incidence, "the cap on an entity's users").tolist()
-    holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
+    holders: list[set[int]] = [set() for _ in range(incidence.entities.shape[1])]
     kept = np.zeros(len(incidence), np.bool_)
     for row in rank_examples_by_shared_units(incidence).tolist():
-        owner, entities = owners[row], incidence.entities.get_columns(row).tolist()
+        owner, entities = owners[row], get_columns(incidence.entities, row).tolist()
         if all(owner in holders[e] or len(holders[e]) < max_users for e in entities):
             kept[row] = True
             for e in entities:
                 holders[e].add(owner)
-    left = incidence.select_examples(kept)
-    if left.entities.columns and len(left) and int(left.count_entity_users().max()) > max_users:
+    if int(incidence.select_examples(kept).count_entity_users().max(initial=0)) > max_users:
         raise CheckFailed("an entity has more users than its cap")
     return kept
 
 
 def _select_greedily(incidence: Incidence, k_user: int | None, k_entity: int | None) -> KeptMask:
     """Keep each example in turn if all its units are below their caps."""
-    shift = incidence.users.columns
     users, entities = incidence.users, incidence.entities
+    shift = users.shape[1]
     unlimited = len(incidence) + 1
-    places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
+    places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.shape[1]
     kept = np.zeros(len(incidence), np.bool_)
     for row in rank_examples_by_shared_units(incidence).tolist():
-        units = users.get_columns(row).tolist() + [shift + e for e in entities.get_columns(row).tolist()]
+        units = [*get_columns(users, row).tolist(), *(get_columns(entities, row) + shift).tolist()]
         if all(places[unit] for unit in units):
             kept[row] = True
             for unit in units:
@@ -91,17 +91,17 @@ def _select_by_r_loc_rule(
     if k_user is None:
         raise ConfigurationError("r-loc needs k_user: its bound is k_user times entities_per_point")
     _require_single_user(incidence, "r-loc")
-    is_small: KeptMask = incidence.entities.lengths <= max_entities
+    is_small: KeptMask = np.diff(incidence.entities.indptr) <= max_entities
     chosen = is_small & _select_first_per_unit(incidence, incidence.users, k_user, is_small)
     return (
         chosen if k_entity is None else chosen & _select_first_per_unit(incidence, incidence.entities, k_entity, chosen)
     )
 
 
-def _select_first_per_unit(incidence: Incidence, rows: IncidenceRows, cap: int, candidates: KeptMask) -> KeptMask:
+def _select_first_per_unit(incidence: Incidence, rows: csr_matrix, cap: int, candidates: KeptMask) -> KeptMask:
     """Keep the ``candidates`` that are among the ``cap`` first of each of their columns, by keyed id."""
     kept = np.ones(len(incidence), np.bool_)
-    row, column = rows.row_indices, rows.indices
+    row, column = np.repeat(np.arange(len(incidence)), np.diff(rows.indptr)), rows.indices
     row, column = row[candidates[row]], column[candidates[row]]
     order = np.lexsort((incidence.example_ids[row], incidence.priorities[row], column))
     row, column = row[order], column[order]
@@ -112,6 +112,6 @@ def _select_first_per_unit(incidence: Incidence, rows: IncidenceRows, cap: int, 
 
 
 def _require_single_user(incidence: Incidence, subject: str) -> NDArray[np.int32]:
-    if np.any(incidence.users.lengths != 1):
+    if np.any(np.diff(incidence.users.indptr) != 1):
         raise GuaranteeError(f"{subject} is proved for examples of one user each: set copies to keep")
     return incidence.users.indices

@@ -18,7 +18,7 @@ from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users
-from redactory.training.uedp.incidence import Incidence, KeyedIds
+from redactory.training.uedp.incidence import Incidence, KeyedIds, get_columns
 from redactory.training.uedp.local_update import (
     Cohort,
     LocalUpdateRule,
@@ -47,25 +47,23 @@ def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tupl
     ``GuaranteeError`` if an example has several users, because one of them would change the updates of the others.
     ``ConfigurationError`` if M is |U| and there are more users than the public constant says.
     """
-    if np.any(incidence.users.lengths != 1):
+    if np.any(np.diff(incidence.users.indptr) != 1):
         raise GuaranteeError(
             "an example has several users (train.units.duplicates merge): sampling users is proved for "
             "examples of one user each; set it to keep"
         )
-    owners = incidence.users.indices
-    if mechanism.entities is not None and len(np.unique(owners)) > mechanism.users:
+    if mechanism.entities is not None and len(np.unique(incidence.users.indices)) > mechanism.users:
         raise ConfigurationError(
             "train.federated.users: there are more users than this public bound; raise it, and train again"
         )
     cap = None if mechanism.entities is None else mechanism.entities.max_users_per_entity
-    kept_mask = np.ones(len(incidence), np.bool_) if cap is None else cap_entity_users(incidence, cap)
-    order = np.argsort(owners, kind="stable")
-    order = order[kept_mask[order]]
-    starts = np.searchsorted(owners[order], np.arange(incidence.users.columns + 1))
-    return tuple(
-        FederatedUser(_id_to_number(incidence.user_ids, user), order[starts[user] : starts[user + 1]].astype(np.int64))
-        for user in range(incidence.users.columns)
-    )
+    is_kept = np.ones(len(incidence), np.bool_) if cap is None else cap_entity_users(incidence, cap)
+    examples_by_user = incidence.users.T.tocsr()
+    users = []
+    for user in range(incidence.users.shape[1]):
+        rows = get_columns(examples_by_user, user).astype(np.int64)
+        users.append(FederatedUser(_id_to_number(incidence.user_ids, user), rows[is_kept[rows]]))
+    return tuple(users)
 
 
 def draw_users(stream: RandomStream, step: int, users: Sequence[FederatedUser], rate: float) -> list[FederatedUser]:
@@ -93,13 +91,13 @@ def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) 
     if sampling is None:
         return lambda stream, step, rows: np.ones(len(rows))
 
-    @lru_cache(maxsize=incidence.entities.columns + 1)
+    @lru_cache(maxsize=incidence.entities.shape[1] + 1)
     def is_sampled(stream: RandomStream, step: int, entity: int) -> bool:
         key = _id_to_number(incidence.entity_ids, entity)
         return draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
 
     def compute_weight(stream: RandomStream, step: int, row: int) -> int:
-        entities = incidence.entities.get_columns(row).tolist()
+        entities = get_columns(incidence.entities, row).tolist()
         if entities:
             return sum(is_sampled(stream, step, entity) for entity in entities)
         key = (int(incidence.priorities[row]) << _WORD_BITS) + int(incidence.example_ids[row])

@@ -25,7 +25,7 @@ from redactory.training.mechanisms.ledger import StepLedger
 from redactory.training.mechanisms.mechanism import EntitySampling, parse_mechanism_json
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
-from redactory.training.uedp.incidence import IncidenceBuilder
+from redactory.training.uedp.incidence import IncidenceBuilder, get_columns
 from redactory.training.uedp.local_update import Cohort, clip_update, sum_cohort_updates
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
@@ -213,9 +213,9 @@ def test_everything_is_drawn_at_its_own_rate(entity_rate: float, related_entity_
     keys = [user.key for user in users]
     taken = [{user.key for user in draw_users(stream, step, users, user_rate)} for step in range(steps)]
     drawn = np.array([[key in own for key in keys] for own in taken])
-    single = np.flatnonzero(graph.entities.lengths == 1)
+    single = np.flatnonzero(np.diff(graph.entities.indptr) == 1)
     # the first point of each entity that stands alone in it: its coin and no other's
-    first = single[np.unique([graph.entities.get_columns(row)[0] for row in single], return_index=True)[1]]
+    first = single[np.unique([get_columns(graph.entities, row)[0] for row in single], return_index=True)[1]]
     tables = ((user_rate, drawn), (entity_rate, used[:, first]), (related_entity_rate, used[:, graph.extended_mask]))
     for rate, table in tables:
         assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
