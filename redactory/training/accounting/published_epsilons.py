@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -41,36 +39,29 @@ def compute_renyi_epsilon(spendings: Spendings, delta: float, relation: Relation
     """Compute an upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
         raise GuaranteeError("Rényi accounting is valid for one example's presence, never for substitution")
-    with _suppress_warnings():
+    # dp_accounting warns about left-out orders; the bound holds with the remaining ones
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
         epsilon = float(_compose_renyi(spendings).get_epsilon(delta))
+    finally:
+        logger.setLevel(level)
     return epsilon if math.isfinite(epsilon) else None
 
 
 @lru_cache(maxsize=8)
 def _compose_renyi(spendings: Spendings) -> RdpAccountant:
     accountant = RdpAccountant(list(RENYI_ORDERS), NeighboringRelation.ADD_OR_REMOVE_ONE)
-    with _suppress_warnings():
-        for spending in spendings:
-            if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
-                raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
-            event = PoissonSampledDpEvent(
-                spending.mechanism.sampling_rate,
-                GaussianDpEvent(min(max(spending.mechanism.noise_multiplier, _MIN_NOISE), _MAX_NOISE)),
-            )
-            accountant.compose(event, spending.steps)
+    for spending in spendings:
+        if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
+            raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
+        event = PoissonSampledDpEvent(
+            spending.mechanism.sampling_rate,
+            GaussianDpEvent(min(max(spending.mechanism.noise_multiplier, _MIN_NOISE), _MAX_NOISE)),
+        )
+        accountant.compose(event, spending.steps)
     return accountant
-
-
-@contextmanager
-def _suppress_warnings() -> Iterator[None]:
-    """Suppress dp_accounting's warnings about left-out orders; the bound holds with the remaining ones."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 _MAX_EXPONENT = 500.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
 
@@ -42,10 +41,9 @@ class UedpBounded(Trainer):
         """Return K; 1 without a cap, where no epsilon is stated for a unit."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected_examples
 
-        try:
-            return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0))
-        except GuaranteeError:
+        if settings.bounding.rule == "none":
             return 1
+        return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0))
 
     def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon under C1."""

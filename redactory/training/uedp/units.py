@@ -101,19 +101,13 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
             continue
         if pending:
             collector.add(*pending)
-        pending = [point, _compute_priority(document, position), units, mentions]
+        # an order that depends only on the document's keyed id and the place there: the id of a text that is public
+        # by count depends on the text (condition (b))
+        digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES).digest()
+        pending = [point, int.from_bytes(digest, "big"), units, mentions]
     if pending:
         collector.add(*pending)
     return collector.build()
-
-
-def _compute_priority(document: str, position: int) -> int:
-    """Compute an example's place in an order that depends only on its document's keyed id and its place there.
-
-    The released id won't do: for a text that is public by count it depends on the text (condition (b)).
-    """
-    digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES)
-    return int.from_bytes(digest.digest(), "big")
 
 
 def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
