@@ -700,15 +700,15 @@ swap(
     "user-level",
 )
 for name, weigh in (
-    ("weights by the number of points", lambda own, each: each * len(own.incidence) / 40),
-    ("points of sampled entities are left out", lambda own, each: np.where(each > 0, 0.0, 1.0)),
+    ("weights by the number of points", lambda graph, each: each * len(graph) / 40),
+    ("points of sampled entities are left out", lambda graph, each: np.where(each > 0, 0.0, 1.0)),
 ):
     swap(
         check_sums,
         name,
-        federated.SampledEntities,
-        "compute_weights",
-        lambda real, weigh=weigh: lambda own, *rest: weigh(own, real(own, *rest)),
+        federated,
+        "make_example_weights",
+        lambda real, weigh=weigh: lambda graph, mechanism: lambda *draw: weigh(graph, real(graph, mechanism)(*draw)),
         "uedp-alg1",
     )
 
