@@ -171,8 +171,6 @@ def _format_labels(counts: Result) -> str:
 
 # ``redactory fit``: a tagger, or the conservative policy.
 
-HeldBack = Annotated[Path | None, Option(help="Other labelled rows, to compare the policies before and after.")]
-
 
 @command("fit tagger")
 def fit_tagger(

@@ -104,6 +104,8 @@ Branches = tuple[tuple[float, DominatingPair], ...]
 """Pairs with the probability that each is played, the choice being known to whoever looks."""
 Composition = tuple[tuple[Branches, int], ...]
 """What is composed: steps of one kind, and how many."""
+MAX_SHIFT_DEVIATIONS = 1e3
+"""Of noise, in a step's shift: with less noise one step that has the example loses over 10⁵."""
 NO_SHIFT = Mixture((0.0,), (1.0,))
 
 

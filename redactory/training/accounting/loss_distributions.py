@@ -18,22 +18,16 @@ from dp_accounting.pld.pld_pmf import PLDPmf, create_pmf_pessimistic_connect_dot
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import ndtr, ndtri
 
-from redactory.training.accounting.bounds import PrivacyCurve, compute_gaussian_epsilon, compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import (
+    MAX_SHIFT_DEVIATIONS,
     NO_SHIFT,
     Branches,
     Composition,
     DominatingPair,
     FloatArray,
     Mixture,
-    make_binomial_mixture,
-    make_removal_pair,
 )
 
-FINEST_INTERVAL = 2e-4
-_MAX_SHIFT_RATIO = 24.0
-MAX_SHIFT_DEVIATIONS = 1e3
-"""Of noise, in a step's shift: with less noise one step that holds the example loses over 10⁵."""
 _ROUNDING_ALLOWANCE = 8.0 * 2.0**-53
 """Times the root of the number of grid points times steps: an estimate, which the second accountant checks."""
 _TAIL_MASS, _TRUNCATED_MASS = 1e-22, 1e-18
@@ -41,33 +35,6 @@ _TAIL_MASS, _TRUNCATED_MASS = 1e-22, 1e-18
 _INTERVAL_SHARE_OF_DEVIATION, _FINE_INTERVAL = 0.05, 1e-4
 _MAX_GRID_POINTS = 1 << 20
 _TABLE_SIZE = 1 << 15
-
-
-def make_group_epsilon_curve(
-    group_size: int, sampling_rate: float, deviation: float, steps: int, coarsening: float = 1.0
-) -> PrivacyCurve:
-    """Make the curve of ``group_size`` K Poisson(q)-sampled examples (or users) there against not there, both orders.
-
-    The pair of a step is N(0, s²) against Σ_j Bin(K, q)(j)·N(j, s²); ``deviation`` s is in units of the clip. If
-    K/s is above 24 the bound by revealing replaces it: equally sound, and no usable epsilon is lost. A grid that is
-    ``coarsening`` times coarser is faster and gives a larger epsilon.
-    """
-    if group_size == 0 or steps == 0:
-        return lambda delta: 0.0
-    if sampling_rate == 1.0:
-        return lambda delta: compute_gaussian_epsilon(group_size * math.sqrt(steps) / deviation, delta)
-    if group_size / deviation > _MAX_SHIFT_RATIO:
-        law = make_binomial_mixture(sampling_rate, group_size)
-        return lambda delta: compute_revealed_shift_epsilon(law, deviation, steps, delta, coarsening)
-    pair = make_removal_pair(sampling_rate, deviation, group_size)
-    return make_branch_epsilon_curve(((1.0, pair),), steps, coarsening)
-
-
-def make_branch_epsilon_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
-    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid for the ratio of shift to noise."""
-    ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
-    interval, parts = coarsening * FINEST_INTERVAL * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
-    return lambda delta: compose_epsilon(parts, interval, delta)
 
 
 def compose_epsilon(composition: Composition, max_interval: float, delta: float) -> float:
@@ -146,7 +113,7 @@ def _make_pair_distribution(pair: DominatingPair, interval: float) -> PrivacyLos
 def _discretize_losses(pair: DominatingPair, interval: float) -> PLDPmf:
     low, high = _find_loss_range(pair)
     first, last = math.floor(low / interval), math.ceil(high / interval)
-    epsilons = np.arange(first, last + 1) * interval
+    epsilons = np.arange(first, last + 1, dtype=np.float64) * interval
     return create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, first, last, compute_hockey_stick_divergence(pair, epsilons)
     )

@@ -31,6 +31,7 @@ from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import MAX_EPSILON, MIN_REMAINING_DELTA
 from redactory.training.accounting.dominating_pairs import (
+    MAX_SHIFT_DEVIATIONS,
     Branches,
     Composition,
     DominatingPair,
@@ -41,7 +42,6 @@ from redactory.training.accounting.dominating_pairs import (
     normalize_spendings,
 )
 from redactory.training.accounting.epsilons import MAX_GROUP_SHIFT_RATIO, compute_total_epsilon, find_best_delta_share
-from redactory.training.accounting.loss_distributions import MAX_SHIFT_DEVIATIONS
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 
 _MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15

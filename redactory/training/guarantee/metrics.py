@@ -10,9 +10,9 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, compute_group_epsilon, compute_removal_epsilon
+from redactory.training.accounting.curves import make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import compute_failure_delta
 from redactory.training.accounting.epsilons import compute_epsilon_curve
-from redactory.training.accounting.loss_distributions import make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import describe_published_crt
 from redactory.training.accounting.verification import (
     NO_FINITE_EPSILON,

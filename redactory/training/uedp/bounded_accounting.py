@@ -17,8 +17,8 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, compute_chain_epsilon
+from redactory.training.accounting.curves import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening_factor, find_smallest_noise
-from redactory.training.accounting.loss_distributions import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import bound_contributions
 from redactory.training.uedp.incidence import Incidence, count_degrees

@@ -23,8 +23,8 @@ from redactory.training.accounting.bounds import (
     compute_chain_epsilon,
     compute_revealed_shift_epsilon,
 )
+from redactory.training.accounting.curves import make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import Mixture, make_binomial_mixture, make_mixture
-from redactory.training.accounting.loss_distributions import make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import PUBLISHED_NOTE, compute_moments_epsilon
 from redactory.training.accounting.verification import EpsilonBounds, confirm_single_epsilon
 from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation

@@ -27,6 +27,7 @@ from redactory.training.accounting.bounds import (
     compute_gaussian_delta,
     compute_revealed_shift_epsilon,
 )
+from redactory.training.accounting.curves import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
@@ -38,11 +39,7 @@ from redactory.training.accounting.dominating_pairs import (
     make_mixture,
     make_removal_pair,
 )
-from redactory.training.accounting.loss_distributions import (
-    compose_deltas,
-    make_branch_epsilon_curve,
-    make_group_epsilon_curve,
-)
+from redactory.training.accounting.loss_distributions import compose_deltas
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.uedp.worlds import hockey_stick, repeated

@@ -284,7 +284,7 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
 
 def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(*told: object, **more: object) -> EpsilonBounds:
-        return EpsilonBounds(2.09, 2.1)
+        return EpsilonBounds(20.9, 21.0)
 
     monkeypatch.setattr(second, "bound_message_epsilon", half)
     with pytest.raises(GuaranteeError, match="disagree"):

@@ -58,8 +58,8 @@ def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch:
     stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert stated == figure
     assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
-    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.5)
-    monkeypatch.setattr(verification, "compute_total_epsilon", lambda *told: 0.5)
+    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.001)
+    monkeypatch.setattr(verification, "compute_total_epsilon", lambda *told: 0.001)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
 
