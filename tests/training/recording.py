@@ -415,18 +415,16 @@ class Oracle:
     ) -> Tensor:
         """A user's own steps of SGD: what they moved."""
         federated, root = self.settings.federated, derive_keystream(ENTROPY, "local update", number, 32, key)
-        now, batch = before.clone(), 0
-        for epoch in range(federated.local_epochs):
-            order = draw_permutation(root, "local order", epoch, len(rows))
-            for start in range(0, len(order), federated.local_batch_size):
-                batch_rows = order[start : start + federated.local_batch_size]
-                batch_rows = batch_rows[weights[batch_rows] > 0]
-                set_flat_parameters(self.network, now)
-                self.network.begin_step(RandomStream(root), "local step", batch)
-                batch += 1
-                if len(batch_rows):
-                    gradient = self._compute_gradient(self.noised_examples, rows[batch_rows], weights[batch_rows])
-                    now = now - federated.local_learning_rate * gradient
+        now = before.clone()
+        order = draw_permutation(root, "local order", 0, len(rows))
+        for batch, start in enumerate(range(0, len(order), federated.local_batch_size)):
+            batch_rows = order[start : start + federated.local_batch_size]
+            batch_rows = batch_rows[weights[batch_rows] > 0]
+            set_flat_parameters(self.network, now)
+            self.network.begin_step(RandomStream(root), "local step", batch)
+            if len(batch_rows):
+                gradient = self._compute_gradient(self.noised_examples, rows[batch_rows], weights[batch_rows])
+                now = now - federated.local_learning_rate * gradient
         return now - before
 
     def compute_noise(self, number: int) -> NDArray[np.float64]:

@@ -114,4 +114,4 @@ def _select_first_per_unit(incidence: Incidence, rows: csr_matrix, cap: int, can
 def _require_single_user(incidence: Incidence, subject: str) -> NDArray[np.int32]:
     if np.any(np.diff(incidence.users.indptr) != 1):
         raise GuaranteeError(f"{subject} is proved for examples of one user each: set copies to keep")
-    return incidence.users.indices
+    return np.asarray(incidence.users.indices)

@@ -91,7 +91,7 @@ def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) 
     if sampling is None:
         return lambda stream, step, rows: np.ones(len(rows))
 
-    @lru_cache(maxsize=incidence.entities.shape[1] + 1)
+    @lru_cache(maxsize=int(incidence.entities.shape[1]) + 1)
     def is_sampled(stream: RandomStream, step: int, entity: int) -> bool:
         key = _id_to_number(incidence.entity_ids, entity)
         return draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
