@@ -98,27 +98,15 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "r-loc": {
                 **UNITS,
                 "trainer": "uedp-bounded",
-                "bounding": {
-                    "rule": "r-loc",
-                    "k_user": 4,
-                    "k_entity": 4,
-                    "entities_per_point": 2,
-                    "constants": "public",
-                },
+                "bounding": {"rule": "r-loc", "k_user": 4, "k_entity": 4, "entities_per_point": 2},
             },
             "merged": {
                 **UNITS,
                 "units": {"privacy_unit": "either", "duplicates": "merge"},
                 "trainer": "uedp-bounded",
-                "bounding": {"rule": "all-keep", "k_user": 6, "k_entity": 6},
+                "bounding": {"k_user": 6, "k_entity": 6},
             },
             "any": {**UNITS, "trainer": "uedp-alg1", "federated": FEDERATED, "noise_multiplier": 40.0},
-            "all": {
-                **UNITS,
-                "trainer": "uedp-alg1",
-                "federated": {**FEDERATED, "rule": "all", "related_entity_rate": 0.0},
-                "noise_multiplier": 40.0,
-            },
             "user-level": {
                 "public_text": "donated.txt",
                 "units": {"privacy_unit": "users"},

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from line_plot import Axes, Line, line_plot
 
-from redactory.training.accounting.published_epsilons import Estimator, compute_moments_epsilon, compute_published_rate
+from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.bounded_accounting import BoundedTraining, compute_zero_out_epsilon, suggest_cap
-from redactory.training.uedp.bounding import GREEDY
-from redactory.training.uedp.federated_accounting import compute_federated_epsilon, compute_paper_noise
+from redactory.training.uedp.federated_accounting import compute_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
 COLOURS = {
@@ -34,16 +33,15 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
     """
     users, points = table["users"], table["examples"]
     share = table["points_with_an_entity"] / points
-    zeta = compute_paper_noise(Z, USER_RATE, users)
+    zeta = Z * (USER_RATE * users + 1.0)
     cap = suggest_cap(points, users)
     sigma = zeta / (USER_RATE * users) * USER_RATE * points
-    bounded = BoundedTraining(USER_RATE, sigma, 1, cap, cap, PrivacyUnit.BOTH, GREEDY)
     spread = int(table["most_users_of_an_entity"])
-    rate = compute_published_rate(Estimator.F_E_PLUS, USER_RATE, ENTITY_RATE, share)
+    rate = USER_RATE * ENTITY_RATE * share
     rows = []
     # about twenty, closer together at the start
     for steps in sorted({round(float(n)) for n in np.geomspace(1, MOST, 20)}):
-        own = BoundedTraining(USER_RATE, sigma, steps, cap, cap, PrivacyUnit.BOTH, bounded.rule)
+        own = BoundedTraining(USER_RATE, sigma, steps, cap, cap)
         rows.append(
             {
                 "steps": steps,
@@ -72,7 +70,7 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
-    entities = EntitySampling(ENTITY_RATE, 1.0, "f_E+", "any", cap)
+    entities = EntitySampling(ENTITY_RATE, 1.0, cap)
     mechanism = PoissonUsersGaussian(
         sampling_rate=USER_RATE, noise_multiplier=zeta, clip_norm=1.0, normaliser=1.0, users=users, entities=entities
     )

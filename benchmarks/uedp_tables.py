@@ -13,6 +13,7 @@ from redactory.evaluation.labelled import split_labelled_row
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.training.uedp.bounded_accounting import count_examples_by_label
+from redactory.training.uedp.incidence import count_degrees
 from redactory.training.uedp.units import read_unit_incidence
 from redactory.training.unit_settings import UnitSettings
 
@@ -20,7 +21,7 @@ from redactory.training.unit_settings import UnitSettings
 def table(corpus: Corpus) -> dict[str, Any]:
     """Counts as in the paper's Table II, of what is trained on, and of the parts."""
     units = read_unit_incidence(corpus.run, UnitSettings())
-    entities, users = units.entities.count_degrees(), units.users.count_degrees()
+    entities, users = count_degrees(units.entities), count_degrees(units.users)
     labels = count_examples_by_label(units)
     return {
         "corpus": corpus.source.name,
@@ -51,8 +52,8 @@ def table(corpus: Corpus) -> dict[str, Any]:
 def _spread(units: Any) -> int:
     seen: dict[int, set[int]] = {}
     for point in range(len(units)):
-        owners = units.users.indices[units.users.offsets[point] : units.users.offsets[point + 1]]
-        start, end = units.entities.offsets[point : point + 2]
+        owners = units.users.indices[units.users.indptr[point] : units.users.indptr[point + 1]]
+        start, end = units.entities.indptr[point : point + 2]
         for entity in units.entities.indices[start:end]:
             seen.setdefault(int(entity), set()).update(int(u) for u in owners)
     return max(map(len, seen.values()))

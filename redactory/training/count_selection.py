@@ -7,23 +7,19 @@ threshold. Nothing here reads a count (``docs/guarantees.md``, "Public by count"
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtri
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import compute_gaussian_delta, compute_gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spending
-from redactory.training.mechanisms.mechanism import (
-    ROUNDING_MARGIN,
-    CountSelectionGaussian,
-    compute_threshold_failure_delta,
-)
+from redactory.training.mechanisms.mechanism import CountSelectionGaussian, compute_threshold_failure_delta
 
 _DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
 
@@ -129,28 +125,18 @@ def _compute_shift_delta(epsilon: float, shift: float) -> float:
 
 def _find_threshold(epsilon: float, delta: float, texts_per_user: int, selections: int, deviation: float) -> float:
     """Find the lowest threshold at this noise; ``inf`` if the Gaussian alone exceeds delta."""
-    # the threshold's failure probability is below delta and raises epsilon by at most -log(1 - delta)
-    remaining_delta = delta - _compute_shift_delta(
-        epsilon + math.log1p(-delta), math.sqrt(2.0 * texts_per_user * selections) / deviation
-    )
-    delta_per_selection = remaining_delta / selections
-    if delta_per_selection <= 0.0:
+    shift = math.sqrt(2.0 * texts_per_user * selections) / deviation
+    if _compute_shift_delta(epsilon + math.log1p(-delta), shift) >= delta:
         return math.inf
-    tail_probability = -math.expm1(math.log1p(-delta_per_selection) / texts_per_user)
-    threshold = max(2, math.floor(1.0 + ROUNDING_MARGIN - deviation * float(ndtri(tail_probability))))
-    while compute_threshold_failure_delta(deviation, threshold, texts_per_user) > delta_per_selection:
-        threshold += 1
 
-    def compute_total_delta(threshold: int) -> float:
+    def is_enough(threshold: int) -> bool:
         failure_delta = selections * compute_threshold_failure_delta(deviation, threshold, texts_per_user)
         if failure_delta >= delta:
-            return math.inf
-        shift = math.sqrt(2.0 * texts_per_user * selections) / deviation
-        return _compute_shift_delta(epsilon + math.log1p(-failure_delta), shift) + failure_delta
+            return False
+        return _compute_shift_delta(epsilon + math.log1p(-failure_delta), shift) + failure_delta <= delta
 
-    # the failure probability is below its share, so a lower threshold may do; the cost falls as the threshold rises
-    lowest = 1
-    while threshold - lowest > 1:
-        middle = (lowest + threshold) // 2
-        lowest, threshold = (lowest, middle) if compute_total_delta(middle) <= delta else (middle, threshold)
-    return threshold
+    # the cost falls as the threshold rises
+    highest = 2
+    while not is_enough(highest):
+        highest *= 2
+    return bisect_left(range(highest), True, lo=2, key=is_enough)

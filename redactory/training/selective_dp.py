@@ -18,7 +18,7 @@ from torch import Tensor
 
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import merge_intervals
-from redactory.training.data import Batch, IntArray, TokenizedExamples, read_columns
+from redactory.training.data import Batch, IntArray, read_columns
 from redactory.training.loop import TrainingContext
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, apply_gradient, list_trainable_parameters
@@ -28,28 +28,8 @@ STATE_CLIP = 1.0
 """L2 bound of the state that is noised at the end of private text."""
 
 
-@dataclass(frozen=True)
-class PrivateTokenMask:
-    """Flags the private targets of ``examples``: bool, aligned with ``examples.ids``."""
-
-    examples: TokenizedExamples
-    private: NDArray[np.bool_]
-
-    def make_batch_mask(self, rows: IntArray, batch: Batch) -> Tensor:
-        """Return which tuples (token read, token predicted) of ``batch`` are private: bool [B, T]."""
-        offsets = self.examples.offsets
-        is_private = torch.zeros_like(batch.real)
-        is_private[batch.real] = torch.from_numpy(
-            np.concatenate([self.private[offsets[row] : offsets[row + 1]] for row in rows])
-        ).to(is_private.device)
-        is_read_private = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
-        return (is_private | is_read_private) & batch.real
-
-
-def build_private_token_mask(
-    run: RunFolder, tokenizer: Tokenizer, max_tokens: int, examples: TokenizedExamples
-) -> PrivateTokenMask:
-    """Flag the vault's tokens that overlap a span of the strict policy."""
+def build_private_token_mask(run: RunFolder, tokenizer: Tokenizer, max_tokens: int) -> NDArray[np.bool_]:
+    """Flag the vault's tokens that overlap a span of the strict policy: bool, aligned with the examples' ids."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for example_id, start, end, policy in read_columns(run.spans, ["example_id", "start", "end", "policy"]):
         if policy == "strict":
@@ -58,7 +38,7 @@ def build_private_token_mask(
     for example_id, text in read_columns(run.vault, ["example_id", "text"]):
         flags = flag_private_tokens(text, spans.get(example_id, ()), tokenizer)
         masks.append(np.asarray([*flags, False][:max_tokens], bool))
-    return PrivateTokenMask(examples, np.concatenate(masks))
+    return np.concatenate(masks)
 
 
 def flag_private_tokens(text: str, spans: Iterable[tuple[int, int]], tokenizer: Tokenizer) -> list[bool]:
@@ -75,7 +55,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
     passed on from private tokens, the noised parts would be Gaussian mechanisms.
     """
 
-    private_tokens: PrivateTokenMask
+    private_tokens: NDArray[np.bool_]
     private_optimizer: ScheduledOptimizer
     noise_multiplier: float
     clip_norm: float
@@ -84,7 +64,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
         """Take both halves of step ``number``, each with its own learning rate."""
         rows = self.select_rows(number)
         batch = self.examples.make_batch(rows).to(self.network.device)
-        private = self.private_tokens.make_batch_mask(rows, batch)
+        private = self._make_batch_mask(rows, batch)
         weights: list[Tensor] = [*list_trainable_parameters(self.network)]
         assert isinstance(self.network, LstmLanguageModel)
         # of the states passed on from private tuples
@@ -101,6 +81,15 @@ class SelectiveDpSteps(NoiseFreeSteps):
         noisy = total + (self.noise_multiplier * self.clip_norm * torch.from_numpy(draws)).to(total)
         self.private_optimizer = replace(self.scheduled_optimizer, learning_rate=self.private_optimizer.learning_rate)
         apply_gradient(self.network, self.private_optimizer, noisy / self.batch_size, number)
+
+    def _make_batch_mask(self, rows: IntArray, batch: Batch) -> Tensor:
+        """Return which tuples (token read, token predicted) of ``batch`` are private: bool [B, T]."""
+        offsets = self.examples.offsets
+        is_private = torch.zeros_like(batch.real)
+        flags = np.concatenate([self.private_tokens[offsets[row] : offsets[row + 1]] for row in rows])
+        is_private[batch.real] = torch.from_numpy(flags).to(is_private.device)
+        is_read_private = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
+        return (is_private | is_read_private) & batch.real
 
     def _sum_clipped_gradients(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
         """Sum the clipped gradients of the examples' private tuples, flat."""
@@ -133,7 +122,7 @@ def make_selective_steps(context: TrainingContext, scheduled_optimizer: Schedule
         np.arange(len(examples), dtype=np.int64),
         settings.public_batch_size,
         context.stream,
-        private_tokens=build_private_token_mask(context.run, context.tokenizer, settings.max_tokens, examples),
+        private_tokens=build_private_token_mask(context.run, context.tokenizer, settings.max_tokens),
         private_optimizer=ScheduledOptimizer(scheduled_optimizer.optimizer, settings.dp_learning_rate),
         noise_multiplier=settings.noise_multiplier,
         clip_norm=settings.clip_norm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -36,18 +36,11 @@ class FederatedSettings(Settings):
         description="uedp-alg1, q_s: probability in each step of each example without an entity (the "
         "extended set S, estimator f_E+); at 0 only examples with an entity are used (f_E).",
     )
-    rule: Literal["any", "all"] = Field(
-        "any",
-        description="uedp-alg1: an example is used if any of its entities is sampled (as published: q_e then "
-        "hides nothing), or if all of them are.",
-    )
     max_users_per_entity: PositiveInt | None = Field(
         None,
         description="uedp-alg1: cap M on the users that one entity touches, enforced on the fixed graph by "
         "omitting examples; default: |U|.",
     )
-    local_epochs: ClassVar[int] = 1
-    """Passes of a sampled user over their examples."""
     local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02, description="η: learning rate of a user's local SGD, on the sum of a batch's losses."
@@ -78,14 +71,6 @@ class Adjacency(Enum):
     """A user's examples are removed, an entity's become null: R-LOC is stable under this."""
     REMOVAL = "removal"
     """Its examples are removed."""
-
-
-class ConstantsSource(Enum):
-    """The source of sampling rate, step count, weights and normaliser."""
-
-    PUBLIC = "public constants"
-    GRAPH = "functions of the hypergraph"
-    """Equal in both worlds on a fixed graph, and on no other relation."""
 
 
 def make_relation_name(unit: PrivacyUnit, adjacency: Adjacency) -> str:
@@ -147,9 +132,6 @@ class UnitSettings(Settings):
         description="Examples that repeat another one's text: keep each as its user's, or merge them into "
         "one example that counts against the cap of every holder (dedup.mode exact).",
     )
-    unmatched_mentions: NonNegativeInt = Field(
-        0, description="Number of examples that may mention an entity undetected, also covered by epsilon."
-    )
 
     @property
     def file_keys(self) -> tuple[str, ...]:
@@ -194,20 +176,16 @@ class ChatSettings(Settings):
 class BoundingSettings(Settings):
     """Contribution bounding of ``uedp-bounded``: a stable rule and its caps."""
 
-    rule: Literal["greedy", "all-keep", "r-loc", "none"] = Field(
+    rule: Literal["greedy", "r-loc", "none"] = Field(
         "greedy",
-        description="How examples are selected under the caps; r-loc also bounds a user's removal; none "
-        "keeps every example, with only the curve over K.",
+        description="How examples are selected under the caps; r-loc also bounds a user's removal, if the caps, "
+        "the sampling rate and the epochs were chosen without looking at the corpus; none keeps every example, "
+        "with only the curve over K.",
     )
     k_user: PositiveInt | None = Field(None, description="Maximum examples of one user to train on.")
     k_entity: PositiveInt | None = Field(None, description="Maximum examples of one entity to train on.")
     entities_per_point: NonNegativeInt | None = Field(
         None, description="r-loc: examples that list more entities than this are omitted."
-    )
-    constants: Literal["graph", "public"] = Field(
-        "graph",
-        description="How sampling rate, epochs, normaliser, noise and caps were chosen: with counts of the "
-        "corpus, such as a plan's (graph), or without looking at it. Removal is stated only for the latter.",
     )
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ def planned(config: Any = None, **settings: Any) -> dict[str, Any]:
 def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any) -> dict[str, Any]:
     users, a_step = data
     own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread}
-    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "related_entity_rate")}
+    inner = {key: changes.pop(key) for key in [*changes] if key == "related_entity_rate"}
     federated = {f"federated.{key}": value for key, value in {**own, **inner}.items()}
     if "epsilon" not in changes:
         # z = 2 of the paper, ζ = z·(q_u·|U| + 1); in the patent ζ = z·(|U| + 1)
@@ -255,8 +255,6 @@ def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
         (AG, None, {"patent": True}, 1.857),
         (SEC, 100, {"steps": 500}, 6.49),
         (CONLL, 20, {"steps": 2_634}, 4.85),
-        (CONLL, 5, {"rule": "all"}, 0.127),
-        (CONLL, None, {"rule": "all"}, 27.4),
         (AG, None, {"units.privacy_unit": "users"}, 0.0009),
     ],
 )
@@ -297,15 +295,15 @@ def test_bounded_contributions_match_the_theory(points: int, batch: int, users: 
 
 
 def test_the_curve_over_points_needs_no_cap() -> None:
-    rule = {"bounding.rule": "none", "bounding.constants": "public"}
+    rule = {"bounding.rule": "none"}
     found = planned(trainer="uedp-bounded", sampling_rate=256 / 14000, noise_multiplier=2.0, steps=500, **rule)
     assert [found["curve"][k] for k in ("1", "2", "4", "8", "16")] == pytest.approx(
         [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
     )
-    assert found["adjacency_curve"] == "any units with at most K examples, removal"
+    assert found["adjacency_curve"] == "any units with at most K examples, zero-out on a fixed graph"
     assert found["K"] is None
     assert found["epsilon_sound"] is None
-    assert "no selection caps the contribution" in found["reasons"]["epsilon_sound"]
+    assert "no cap bounds the examples" in found["reasons"]["epsilon_sound"]
 
 
 def test_each_relation_goes_by_its_name() -> None:
@@ -397,10 +395,10 @@ def test_noise_that_protects_nothing_is_planned_with_a_reason(trainer: str, more
 
 def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
     train = {"public_text": "public.jsonl", "epochs": 2, "sampling_rate": 0.1, "noise_multiplier": 4.0}
-    caps = {"bounding": {"k_user": 2, "k_entity": 3}, "units": {"unmatched_mentions": 1}}
+    caps = {"bounding": {"k_user": 2, "k_entity": 3}}
     config = {"input": "absent.jsonl", "train": {**train, "trainer": "uedp-bounded", **caps}}
-    assert redactory.plan(config)["K"] == 6
-    own = {"users": 50, "user_rate": 0.2, "max_users_per_entity": 5, "rule": "all"}
+    assert redactory.plan(config)["K"] == 5
+    own = {"users": 50, "user_rate": 0.2, "max_users_per_entity": 5}
     found = redactory.plan({**config, "train": {**train, "trainer": "uedp-alg1", "federated": own}})
     assert (found["steps"], found["noise_multiplier"], found["M"]) == (10, 4.0, 5)
     assert found["noise"] == pytest.approx(4.0 / 11)

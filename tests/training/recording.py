@@ -41,6 +41,7 @@ from redactory.training.model import load_model
 from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
 from redactory.training.train import make_initial_model
 from redactory.training.trainers import get_trainer
+from redactory.training.uedp.incidence import get_columns
 from redactory.training.vocabulary import build_vocabulary
 
 ENTROPY = bytes(range(101, 133))
@@ -363,7 +364,7 @@ class Oracle:
     def sample_users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
         """Who is drawn, by whole keyed ids: each one's number, rows, and the rows' weights."""
         graph, sampled = self.original_examples.incidence, []
-        for user in range(graph.users.columns):
+        for user in range(graph.users.shape[1]):
             key, rows = _to_integer(graph.user_ids[user]), np.flatnonzero(graph.users.indices == user)
             if draw_uniforms(ENTROPY, "user coins", number, 1, key)[0] < self.rate:
                 row_weights = np.array([self._compute_weight(number, int(row)) for row in rows])
@@ -372,13 +373,12 @@ class Oracle:
         return sampled
 
     def _compute_weight(self, number: int, row: int) -> float:
-        """Algorithm 1, by rule ``any`` and estimator ``f_E+``; 1 in DP-FedAvg."""
+        """Algorithm 1, by estimator ``f_E+``; 1 in DP-FedAvg."""
         federated = self.settings.federated
         if self.settings.trainer == "user-level":
             return 1.0
-        assert (federated.rule, federated.related_entity_rate > 0) == ("any", True)
         graph: Any = self.original_examples.incidence
-        entities = graph.entities.get_columns(row)
+        entities = get_columns(graph.entities, row)
         if not len(entities):
             key = (int(graph.priorities[row]) << 64) + int(graph.example_ids[row])
             drawn = draw_uniforms(ENTROPY, "extended coins", number, 1, key)[0] < federated.related_entity_rate
@@ -416,18 +416,16 @@ class Oracle:
     ) -> Tensor:
         """A user's own steps of SGD: what they moved."""
         federated, root = self.settings.federated, derive_keystream(ENTROPY, "local update", number, 32, key)
-        now, batch = before.clone(), 0
-        for epoch in range(federated.local_epochs):
-            order = draw_permutation(root, "local order", epoch, len(rows))
-            for start in range(0, len(order), federated.local_batch_size):
-                batch_rows = order[start : start + federated.local_batch_size]
-                batch_rows = batch_rows[weights[batch_rows] > 0]
-                set_flat_parameters(self.network, now)
-                self.network.begin_step(RandomStream(root), "local step", batch)
-                batch += 1
-                if len(batch_rows):
-                    gradient = self._compute_gradient(self.noised_examples, rows[batch_rows], weights[batch_rows])
-                    now = now - federated.local_learning_rate * gradient
+        now = before.clone()
+        order = draw_permutation(root, "local order", 0, len(rows))
+        for batch, start in enumerate(range(0, len(order), federated.local_batch_size)):
+            batch_rows = order[start : start + federated.local_batch_size]
+            batch_rows = batch_rows[weights[batch_rows] > 0]
+            set_flat_parameters(self.network, now)
+            self.network.begin_step(RandomStream(root), "local step", batch)
+            if len(batch_rows):
+                gradient = self._compute_gradient(self.noised_examples, rows[batch_rows], weights[batch_rows])
+                now = now - federated.local_learning_rate * gradient
         return now - before
 
     def compute_noise(self, number: int) -> NDArray[np.float64]:
@@ -442,13 +440,8 @@ class Oracle:
         users: dict[str, Any] = {}
         if self.federated:
             of = settings.federated
-            names = ("entity_rate", "related_entity_rate", "rule", "max_users_per_entity")
-            shared = {
-                **{name: getattr(of, name) for name in names},
-                "estimator": "f_E+",
-                "entity_weight": 1.0,
-                "extended_weight": 1.0,
-            }
+            names = ("entity_rate", "related_entity_rate", "max_users_per_entity")
+            shared = {name: getattr(of, name) for name in names}
             users = {"users": of.users, "entities": shared if settings.trainer == "uedp-alg1" else None}
         name = "PoissonSampledUsersEvent" if self.federated else "PoissonSampledDpEvent"
         return {"class": name, **users, "sampling_probability": self.rate, "event": inner}

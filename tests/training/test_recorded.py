@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,6 @@ from redactory.training.steps import NoisySteps, sample_rows
 from redactory.training.trainers.crt import Crt
 from redactory.training.trainers.uedp_bounded import UedpBounded
 from redactory.training.uedp import federated, local_update
-from redactory.training.unit_settings import FederatedSettings
 from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.recording import (
     CHECKS,
@@ -85,14 +84,6 @@ MANY_WORDS = [
 
 def settings(**changes: Any) -> TrainSettings:
     return make_small_settings(**{**SHORT, **changes})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def two_passes() -> Iterator[None]:
-    """Of each user, so that it is seen whether both are clipped as one update."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FederatedSettings, "local_epochs", 2)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -705,15 +696,15 @@ swap(
     "user-level",
 )
 for name, weigh in (
-    ("weights by the number of points", lambda own, each: each * len(own.incidence) / 40),
-    ("points of sampled entities are left out", lambda own, each: np.where(each > 0, 0.0, 1.0)),
+    ("weights by the number of points", lambda graph, each: each * len(graph) / 40),
+    ("points of sampled entities are left out", lambda graph, each: np.where(each > 0, 0.0, 1.0)),
 ):
     swap(
         check_sums,
         name,
-        federated.SampledEntities,
-        "compute_weights",
-        lambda real, weigh=weigh: lambda own, *rest: weigh(own, real(own, *rest)),
+        federated,
+        "make_example_weights",
+        lambda real, weigh=weigh: lambda graph, mechanism: lambda *draw: weigh(graph, real(graph, mechanism)(*draw)),
         "uedp-alg1",
     )
 
@@ -744,18 +735,16 @@ swap(
 )
 
 
-def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
-    real = local_update.run_local_update
+def every_batch_of_a_user_clipped_by_itself(patch: Patch) -> None:
+    real = local_update._take_local_step
 
-    def train_locally(network: Any, user: Any, rule: Any) -> None:
-        for _ in range(rule.epochs):
-            before = steps.flatten_parameters(network).double()
-            real(network, user, replace(rule, epochs=1))
-            steps.set_flat_parameters(
-                network, before + clip_vector(steps.flatten_parameters(network).double() - before, rule.clip_norm)
-            )
+    def take_step(network: Any, user: Any, rows: Any, rule: Any) -> None:
+        before = steps.flatten_parameters(network).double()
+        real(network, user, rows, rule)
+        moved = steps.flatten_parameters(network).double() - before
+        steps.set_flat_parameters(network, before + clip_vector(moved, rule.clip_norm))
 
-    patch.setattr(local_update, "run_local_update", train_locally)
+    patch.setattr(local_update, "_take_local_step", take_step)
     patch.setattr(local_update, "clip_and_round_update", lambda update, clip: update)
 
 
@@ -770,7 +759,7 @@ def a_user_goes_on_where_the_last_one_stopped(patch: Patch) -> None:
     patch.setattr(local_update, "set_flat_parameters", load)
 
 
-for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_last_one_stopped):
+for spoil in (every_batch_of_a_user_clipped_by_itself, a_user_goes_on_where_the_last_one_stopped):
     SABOTAGES[spoil.__name__.replace("_", " ")] = spoil, "user-level", check_sums
 
 

@@ -178,9 +178,9 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     originals = PUBLIC_TEXTS + private
     points = TokenizedExamples.from_texts(originals, tokenizer, 40)
-    marks = build_private_token_mask(run, tokenizer, 40, points)
-    assert len(marks.private) == len(points.ids)
-    per_point = [marks.private[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
+    marks = build_private_token_mask(run, tokenizer, 40)
+    assert len(marks) == len(points.ids)
+    per_point = [marks[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
     assert np.flatnonzero(per_point).tolist() == [base]
     summary = train_model(run, make_small_settings(trainer="sdp", epochs=1))
     assert summary["guarantee"]["epsilon_substitution"] is None

@@ -34,9 +34,8 @@ from redactory.training.trainers import TRAINERS, get_trainer
 
 LDP = "ldp"
 COUNTED_NOTE = (
-    "counted in the private part of the run: no epsilon covers these numbers, so do not publish them; a cap "
-    "or a rate based on them depends on the graph (train.bounding.constants: graph), and no user-removal "
-    "epsilon can be stated for it"
+    "counted in the private part of the run: no epsilon covers these numbers, so do not publish them; the "
+    "user-removal epsilon of train.bounding.rule r-loc does not hold with a cap or a rate that is based on them"
 )
 
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -35,58 +32,39 @@ _MIN_NOISE, _MAX_NOISE = 1e-150, 1e150
 # CRT, by Rényi accounting: an upper bound where it is valid, refused where it is not.
 
 
-DEFAULT_RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
+RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
 
 
-def compute_renyi_epsilon(
-    spendings: Spendings, delta: float, relation: Relation, orders: Sequence[float] = DEFAULT_RENYI_ORDERS
-) -> float | None:
+def compute_renyi_epsilon(spendings: Spendings, delta: float, relation: Relation) -> float | None:
     """Compute an upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
         raise GuaranteeError("Rényi accounting is valid for one example's presence, never for substitution")
-    with _suppress_warnings():
-        epsilon = float(_compose_renyi(spendings, tuple(orders)).get_epsilon(delta))
+    # dp_accounting warns about left-out orders; the bound holds with the remaining ones
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        epsilon = float(_compose_renyi(spendings).get_epsilon(delta))
+    finally:
+        logger.setLevel(level)
     return epsilon if math.isfinite(epsilon) else None
 
 
 @lru_cache(maxsize=8)
-def _compose_renyi(spendings: Spendings, orders: tuple[float, ...]) -> RdpAccountant:
-    accountant = RdpAccountant(list(orders), NeighboringRelation.ADD_OR_REMOVE_ONE)
-    with _suppress_warnings():
-        for spending in spendings:
-            if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
-                raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
-            event = PoissonSampledDpEvent(
-                spending.mechanism.sampling_rate,
-                GaussianDpEvent(min(max(spending.mechanism.noise_multiplier, _MIN_NOISE), _MAX_NOISE)),
-            )
-            accountant.compose(event, spending.steps)
+def _compose_renyi(spendings: Spendings) -> RdpAccountant:
+    accountant = RdpAccountant(list(RENYI_ORDERS), NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for spending in spendings:
+        if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
+            raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
+        event = PoissonSampledDpEvent(
+            spending.mechanism.sampling_rate,
+            GaussianDpEvent(min(max(spending.mechanism.noise_multiplier, _MIN_NOISE), _MAX_NOISE)),
+        )
+        accountant.compose(event, spending.steps)
     return accountant
 
 
-@contextmanager
-def _suppress_warnings() -> Iterator[None]:
-    """Suppress dp_accounting's warnings about left-out orders; the bound holds with the remaining ones."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
 _MAX_EXPONENT = 500.0
-
-
-def compute_crt_group_guarantee(
-    epsilon: float, delta: float, detected_share: float, secret_count: int
-) -> tuple[float, float]:
-    """CRT, Theorem 8.2: (γ̃mε, γ̃m·e^(γ̃mε)·δ) for m unique secrets of which π *detects* the share γ̃."""
-    factor = detected_share * secret_count
-    if factor * epsilon > 700.0:
-        return factor * epsilon, math.inf
-    return factor * epsilon, factor * math.exp(factor * epsilon) * delta
 
 
 def amplify_epsilon(epsilon: float, gamma: float) -> float:
@@ -107,13 +85,11 @@ def compute_crt_bayesian_epsilon(spendings: Spendings, delta: float, gamma: floa
 def describe_published_crt(
     spendings: Spendings, delta: float, gamma: float, delta_2: float | None, secret_counts: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Describe Theorems 8.1 to 8.3 with their label; group epsilons use π's recall as the detected share."""
+    """Describe Theorems 8.1 to 8.3 with their label."""
     # Theorem 8.1: the epsilon of one example there or not, used for an exchange
     single = compute_renyi_epsilon(spendings, delta, Relation.ADD_OR_REMOVE)
-    groups = {
-        str(count): None if single is None else compute_crt_group_guarantee(single, delta, 1.0 - gamma, count)[0]
-        for count in secret_counts
-    }
+    # Theorem 8.2: γ̃mε for m unique secrets of which π detects the share γ̃, here its recall
+    groups = {str(count): None if single is None else (1.0 - gamma) * count * single for count in secret_counts}
     return {
         "note": PUBLISHED_NOTE,
         "epsilon": single,
@@ -128,40 +104,13 @@ def describe_published_crt(
     }
 
 
-# UeDP: the moments accountant of its reference code, by what rates and noise the papers put into it.
+# UeDP: the moments accountant of its reference code, by the papers' rates: ν/|U| for ν users a step (user-level),
+# times q_e (f_E), times the share of sentences with a detected entity (f_E+).  Only ν/|U| is the probability of
+# anything that a neighbouring data set changes.
 
 
 MAX_MOMENT = 64
 """The reference code's largest moment λ; it puts a floor of −log(δ)/64 under every figure."""
-
-
-class Estimator(Enum):
-    """Which of the paper's estimators an epsilon is for (section V, equation 4)."""
-
-    USER_LEVEL = "user-level"
-    F_E = "f_E"
-    F_E_PLUS = "f_E+"
-
-
-def compute_published_rate(
-    estimator: Estimator, user_rate: float, entity_rate: float = 1.0, sensitive_share: float = 1.0
-) -> float:
-    """Compute the sampling rate that the published epsilons put into the moments accountant.
-
-    ``user_rate`` is ν/|U| for ν users a step, ``entity_rate`` q_e, ``sensitive_share`` the share of sentences with
-    a detected entity. q_s does not occur. Only ν/|U| in it is the probability of anything that a neighbouring data
-    set changes. ``ConfigurationError`` outside of [0, 1].
-    """
-    for name, value in (("user_rate", user_rate), ("entity_rate", entity_rate), ("sensitive_share", sensitive_share)):
-        if not 0.0 <= value <= 1.0:
-            raise ConfigurationError(f"{name}: expected a share from 0 to 1")
-    match estimator:
-        case Estimator.USER_LEVEL:
-            return user_rate
-        case Estimator.F_E:
-            return user_rate * entity_rate
-        case Estimator.F_E_PLUS:
-            return user_rate * entity_rate * sensitive_share
 
 
 def compute_moments_epsilon(

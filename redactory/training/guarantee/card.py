@@ -45,7 +45,6 @@ from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
-from redactory.training.uedp.bounding import R_LOC
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
 
 FORMAT, UNITS_FORMAT = "redactory-guarantee/2", "redactory-unit-guarantee/1"
@@ -360,10 +359,7 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
             {"item": item, "condition": name, "holds": True, "why": why or words["duplicates"][units.duplicates]}
             for name, (item, why) in words["conditions"].items()
         ]
-        assumed = [words["constants"][bounding.constants]]
-        assumed += [words["secret_places"]] if bounding.rule == R_LOC and bounding.constants == "public" else []
-        missed = units.unmatched_mentions
-        gaps = [words["missed"].format(count=missed)] if missed else []
+        assumed, gaps = words["constants"]["r-loc" if bounding.rule == "r-loc" else "graph"], []
     else:
         entities, of_users = spec.mechanism.entities, spec.protected_unit is PrivacyUnit.USERS
         condition_texts, assumed = list(words["conditions_of_users"]), []

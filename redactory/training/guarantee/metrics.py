@@ -32,16 +32,14 @@ from redactory.training.uedp.bounded_accounting import (
     compute_zero_out_epsilon,
     count_affected_examples,
 )
-from redactory.training.uedp.bounding import NONE, R_LOC
 from redactory.training.uedp.federated_accounting import (
     NO_SHARE_REASON,
     compute_epsilon_by_user_count,
-    compute_federated_epsilons,
     compute_published_federated_epsilon,
     confirm_federated_epsilon,
     get_max_users_per_entity,
 )
-from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
+from redactory.training.unit_settings import PrivacyUnit
 
 EPSILON_NAMES = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
@@ -355,7 +353,7 @@ def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
 def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
-    size = None if bounding.rule == NONE else count_affected_examples(training).removed
+    size = None if bounding.rule == "none" else count_affected_examples(training)
     main = compute_zero_out_epsilon(training, spec.delta)
     rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
     if main.epsilon is None or main.epsilon >= MAX_VERIFIED_EPSILON or points / sigma > MAX_VERIFIED_RATIO:
@@ -371,11 +369,7 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
                 exact, lambda at: bound_removal_epsilon(spendings, at, points), spec.delta, "epsilon_sound"
             ),
         )
-    if bounding.rule == R_LOC and bounding.entities_per_point is not None:
-        vanishing = compute_user_removal_epsilon(training, spec.delta)
-    else:
-        name = make_relation_name(spec.protected_unit, Adjacency.USER_REMOVAL)
-        vanishing = UnitEpsilon(None, spec.delta, name, texts["only_r_loc"])
+    vanishing = compute_user_removal_epsilon(training, spec.delta)
     metrics.set_value("epsilon_user_removal", vanishing.epsilon, None, vanishing.reason or "")
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
     groups = compute_epsilon_by_example_count(training, spec.delta)
@@ -412,20 +406,17 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
         metrics.no_bounds_reason = (
             texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
         )
-    entities, computed = mechanism.entities, compute_federated_epsilons(*arguments)
-    of_users = spec.protected_unit.value == "users"
+    entities, of_users = mechanism.entities, spec.protected_unit.value == "users"
     facts = metrics.facts
     facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
         facts |= {
             "entity_rate": entities.entity_rate,
-            "related_entity_rate": entities.related_entity_rate if entities.estimator == "f_E+" else None,
+            "related_entity_rate": entities.related_entity_rate or None,
             "estimator": entities.estimator,
-            "rule": entities.rule,
         }
     if (spread := get_max_users_per_entity(mechanism)) is not None and not of_users:
         facts |= {"M": spread[0], "M_source": spread[1]}
-    facts["bounds"] = {"revealed": computed.revealed, "chain": computed.chain, "all_rule": computed.all_rule}
     facts["curve_meaning"] = texts["group_curve" if of_users else "spread_curve"]
 
 
@@ -446,7 +437,7 @@ def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
     """Make the remark with an upper bound of epsilon so far, for one secret or unit; the card has the exact one."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
-    is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == NONE
+    is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == "none"
     if spending is None or spec.start or is_counted or is_unbounded:
         return make_empty_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:

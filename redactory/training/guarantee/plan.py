@@ -18,7 +18,6 @@ from redactory.training.accounting.epsilons import (
     list_evenly_spaced_steps,
     replace_infinite_by_none,
 )
-from redactory.training.accounting.published_epsilons import Estimator
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.expected_accuracy import predict_accuracy
@@ -85,7 +84,7 @@ class PlanInputs:
 
 def compute_max_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
     """Return min(n, k_u·U), how many examples caps keep at most; None if unknown."""
-    cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
+    cap = settings.bounding.k_user
     if inputs.points is None or cap is None or inputs.users is None:
         return inputs.points
     return min(inputs.points, cap * inputs.users)
@@ -285,7 +284,7 @@ def _sweep_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[di
             "k": cap,
             "suggested": cap == suggested,
             "kept_at_most": kept_examples,
-            "K": count_affected_examples(training).removed,
+            "K": count_affected_examples(training),
         }
         epsilon = compute_zero_out_epsilon(training, spec.delta).epsilon
         rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": epsilon})
@@ -296,9 +295,9 @@ def _describe_published_epsilons(
     spec: TrainingSpec, mechanism: PoissonUsersGaussian, published_main: dict[str, Any]
 ) -> dict[str, Any]:
     """Describe what the papers would print, with its label; in ``all``, for every estimator that can be computed."""
-    estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
+    estimators = ["user-level", *([] if mechanism.entities is None else ["f_E"])]
     every = {
-        estimator.value: compute_published_federated_epsilon(mechanism, spec.steps, spec.delta, estimator)
+        estimator: compute_published_federated_epsilon(mechanism, spec.steps, spec.delta, estimator)
         for estimator in estimators
     }
     return {

@@ -197,25 +197,24 @@ Mechanism = PoissonGaussian | HiddenClassGaussian
 class EntitySampling:
     """The second level of Algorithm 1: entities and examples of the extended set have coins, too.
 
-    ``entity_rate`` q_e, ``related_entity_rate`` q_s (unused by ``f_E``); ``entity_weight`` w_e and
-    ``extended_weight`` w_s in (0, 1]; ``max_users_per_entity`` M, enforced on the fixed graph, None for |U|.
+    ``entity_rate`` q_e, ``related_entity_rate`` q_s; ``max_users_per_entity`` M, enforced on the fixed
+    graph, None for |U|.
     """
 
     entity_rate: float
     related_entity_rate: float
-    estimator: Literal["f_E", "f_E+"]
-    rule: Literal["any", "all"]
     max_users_per_entity: int | None
-    entity_weight: float = 1.0
-    extended_weight: float = 1.0
 
     def __post_init__(self) -> None:
         has_rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.related_entity_rate <= 1.0
-        has_weights = 0.0 < self.entity_weight <= 1.0 and 0.0 < self.extended_weight <= 1.0
-        has_names = self.estimator in ("f_E", "f_E+") and self.rule in ("any", "all")
         has_cap = self.max_users_per_entity is None or self.max_users_per_entity >= 1
-        if not (has_rates and has_weights and has_names and has_cap):
+        if not (has_rates and has_cap):
             raise GuaranteeError("no guarantee is proved for such a sampling of entities")
+
+    @property
+    def estimator(self) -> Literal["f_E", "f_E+"]:
+        """The paper's estimator: f_E uses only examples with an entity, f_E+ the extended set as well."""
+        return "f_E+" if self.related_entity_rate else "f_E"
 
 
 @dataclass(frozen=True)

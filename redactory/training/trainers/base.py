@@ -103,21 +103,23 @@ class Trainer:
             return None
         steps = self.count_noisy_steps(settings) if steps is None else steps
         rows = self.count_exchanged_rows(settings, group_size)
-        noise = settings.noise_multiplier or self.calibrate_example_noise(settings, steps, rows)
+        return self.build_mechanism(settings, settings.noise_multiplier or self.calibrate_noise(settings, steps, rows))
+
+    def build_mechanism(self, settings: TrainSettings, noise_multiplier: float) -> AnyMechanism:
+        """Build the mechanism of one step with ``noise_multiplier``."""
         return PoissonGaussian(
-            settings.sampling_rate, noise, settings.clip_norm, settings.expected_batch_size, settings.noise
+            settings.sampling_rate, noise_multiplier, settings.clip_norm, settings.expected_batch_size, settings.noise
         )
 
-    def calibrate_example_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
+    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon of ``steps`` under the trainer's relation.
 
         One exchanged example changes ``rows`` rows.
         """
         from redactory.training.accounting import calibrate_noise
 
-        return calibrate_noise(
-            settings.epsilon, settings.delta, settings.sampling_rate, steps, group_size=rows, relation=self.relation
-        )
+        rate = self.get_sampling_rate(settings)
+        return calibrate_noise(settings.epsilon, settings.delta, rate, steps, group_size=rows, relation=self.relation)
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the training's privacy spending for composition; None without noise or without a proved pair."""

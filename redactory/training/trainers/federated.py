@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redactory.foundation.errors import CheckFailed
@@ -51,48 +50,23 @@ class UserLevel(Trainer):
         """Return users: DP-FedAvg protects nothing else."""
         return PrivacyUnit.USERS
 
-    def make_mechanism(
-        self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
-    ) -> PoissonUsersGaussian:
-        """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it."""
+    def build_mechanism(self, settings: TrainSettings, noise_multiplier: float) -> PoissonUsersGaussian:
+        """Build the mechanism of one step; its sum is divided by q_u·|U|."""
         federated = settings.federated
         assert federated.users is not None
-        unit_noise = PoissonUsersGaussian(
+        return PoissonUsersGaussian(
             sampling_rate=federated.user_rate,
-            noise_multiplier=1.0,
+            noise_multiplier=noise_multiplier,
             clip_norm=settings.clip_norm,
             normaliser=federated.user_rate * federated.users,
             noise=settings.noise,
             users=federated.users,
             entities=self.make_entity_sampling(settings),
         )
-        steps = self.count_noisy_steps(settings) if steps is None else steps
-        noise = settings.noise_multiplier or self.calibrate_user_noise(unit_noise, settings, steps)
-        return replace(unit_noise, noise_multiplier=noise)
 
     def make_entity_sampling(self, settings: TrainSettings) -> EntitySampling | None:
         """Return how entities are sampled; None without entity sampling."""
         return None
-
-    def calibrate_user_noise(self, unit_noise: PoissonUsersGaussian, settings: TrainSettings, steps: int) -> float:
-        """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
-        from redactory.training.accounting import calibrate_noise
-        from redactory.training.accounting.bounds import MAX_EPSILON
-        from redactory.training.accounting.calibration import NoiseSearch, find_smallest_noise
-        from redactory.training.uedp.federated_accounting import compute_federated_epsilons
-
-        target, delta = settings.epsilon, settings.delta
-        privacy_unit = self.get_privacy_unit(settings)
-        if privacy_unit is PrivacyUnit.USERS:
-            return calibrate_noise(target, delta, unit_noise.sampling_rate, steps, relation=self.relation)
-
-        def compute_epsilon(coarsening: float, noise_multiplier: float) -> float:
-            candidate = replace(unit_noise, noise_multiplier=noise_multiplier)
-            epsilon = compute_federated_epsilons(candidate, steps, delta, privacy_unit, coarsening).sound.epsilon
-            return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
-
-        search = NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
-        return find_smallest_noise(target, compute_epsilon, _ROUGH_COARSENESS, search)
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""
@@ -128,7 +102,6 @@ class UserLevel(Trainer):
             mechanism=mechanism,
             weights=make_example_weights(incidence, mechanism),
             rule=LocalUpdateRule(
-                federated.local_epochs,
                 federated.local_batch_size,
                 federated.local_learning_rate,
                 mechanism.clip_norm,
@@ -156,7 +129,23 @@ class Algorithm1(UserLevel):
         return EntitySampling(
             entity_rate=federated.entity_rate,
             related_entity_rate=federated.related_entity_rate,
-            estimator="f_E+" if federated.related_entity_rate else "f_E",
-            rule=federated.rule,
             max_users_per_entity=federated.max_users_per_entity,
         )
+
+    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
+        """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
+        from redactory.training.accounting.bounds import MAX_EPSILON
+        from redactory.training.accounting.calibration import NoiseSearch, find_smallest_noise
+        from redactory.training.uedp.federated_accounting import compute_federated_epsilon
+
+        privacy_unit = settings.units.privacy_unit
+        if privacy_unit is PrivacyUnit.USERS:
+            return super().calibrate_noise(settings, steps, rows)
+
+        def compute_epsilon(coarsening: float, noise_multiplier: float) -> float:
+            candidate = self.build_mechanism(settings, noise_multiplier)
+            epsilon = compute_federated_epsilon(candidate, steps, settings.delta, privacy_unit, coarsening).epsilon
+            return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
+
+        search = NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
+        return find_smallest_noise(settings.epsilon, compute_epsilon, _ROUGH_COARSENESS, search)

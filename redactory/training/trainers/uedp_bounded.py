@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
-from redactory.training.unit_settings import Adjacency
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -37,37 +35,29 @@ class UedpBounded(Trainer):
             return "train.budget: rule none has no epsilon to record; use a rule with caps"
         if bounding.rule == "r-loc" and units.duplicates == "merge":
             return "train.units.duplicates: r-loc is proved for examples of one user each: set it to keep"
-        if bounding.rule == "none" and bounding.constants == "public" and units.duplicates == "merge":
-            return (
-                "train.units.duplicates: if examples are removed, other users' copies would replace them: "
-                "set it to keep, or bounding.constants to graph"
-            )
         return None
 
     def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Return K; 1 without a cap, where no epsilon is stated for a unit."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected_examples
 
-        try:
-            return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0)).removed
-        except GuaranteeError:
+        if settings.bounding.rule == "none":
             return 1
+        return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0))
 
-    def calibrate_example_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
+    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon under C1."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
 
-        return calibrate_bounded_noise(
-            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, steps), settings.delta
-        )
+        training = BoundedTraining.from_settings(settings, 1.0, steps)
+        return calibrate_bounded_noise(settings.epsilon, training, settings.delta)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """Select rows under the caps and verify them: a function of the hypergraph and ids (condition (b))."""
-        from redactory.training.uedp.bounding import R_LOC, bound_contributions
+        from redactory.training.uedp.bounding import bound_contributions
 
         bounding = settings.bounding
-        adjacency = Adjacency.USER_REMOVAL if bounding.rule == R_LOC else Adjacency.FIXED_GRAPH
-        kept_rows = bound_contributions(
-            incidence, bounding.k_user, bounding.k_entity, bounding.rule, adjacency, bounding.entities_per_point
-        )
-        return incidence.select_examples(kept_rows)
+        if bounding.rule == "none":
+            return incidence
+        kept = bound_contributions(incidence, bounding.k_user, bounding.k_entity, bounding.entities_per_point)
+        return incidence.select_examples(kept)

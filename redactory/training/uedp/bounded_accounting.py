@@ -10,9 +10,9 @@ the words of the card (``docs/explanation/uedp.md``, "What is promised instead")
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -20,9 +20,9 @@ from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, Priva
 from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
 from redactory.training.accounting.curves import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, require_stable_rule
-from redactory.training.uedp.incidence import Incidence
-from redactory.training.unit_settings import Adjacency, ConstantsSource, PrivacyUnit, UnitEpsilon, make_relation_name
+from redactory.training.uedp.bounding import bound_contributions
+from redactory.training.uedp.incidence import Incidence, count_degrees
+from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 _MAX_NOISE = 1e6
@@ -30,12 +30,10 @@ _MAX_NOISE = 1e6
 
 @dataclass(frozen=True)
 class BoundedTraining:
-    """The constants of a training: q, σ (noise deviation / clip, on the sum), T, the rule and its caps.
+    """The constants of a training: q, σ (noise deviation / clip, on the sum), T, and the caps.
 
     ``k_user``, ``k_entity``: kept examples of one user, of one entity; None for a unit without a cap.
-    ``unmatched_mentions`` m: kept examples that mention an entity without being listed for it, which epsilon must
-    cover too. ``constants`` names the inputs of q, T, σ, the caps and the normaliser; ``entities_per_point`` r
-    belongs to R-LOC.
+    ``entities_per_point`` r: the selection is R-LOC.
     """
 
     sampling_rate: float
@@ -44,133 +42,94 @@ class BoundedTraining:
     k_user: int | None
     k_entity: int | None
     protect: PrivacyUnit = PrivacyUnit.BOTH
-    rule: str = GREEDY
-    unmatched_mentions: int = 0
-    constants: ConstantsSource = ConstantsSource.GRAPH
     entities_per_point: int | None = None
 
     def __post_init__(self) -> None:
         if not (0.0 < self.sampling_rate <= 1.0 and self.noise_multiplier > 0.0 and self.steps >= 0):
             raise ConfigurationError("uedp-bounded needs a sampling rate in (0, 1], noise > 0 and steps >= 0")
-        if self.unmatched_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
-            raise ConfigurationError("k_user and k_entity: must be at least 1; missed mentions: at least 0")
+        if any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
+            raise ConfigurationError("k_user and k_entity: must be at least 1")
 
     @classmethod
     def from_settings(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
         """Build the constants from which the epsilons of ``settings`` are computed."""
-        bounding = settings.bounding
-        return cls(
-            settings.sampling_rate,
-            noise_multiplier,
-            steps,
-            bounding.k_user,
-            bounding.k_entity,
-            settings.units.privacy_unit,
-            bounding.rule,
-            settings.units.unmatched_mentions,
-            ConstantsSource.PUBLIC if bounding.constants == "public" else ConstantsSource.GRAPH,
-            bounding.entities_per_point,
-        )
+        caps = settings.bounding.model_dump(include={"k_user", "k_entity", "entities_per_point"})
+        return cls(settings.sampling_rate, noise_multiplier, steps, protect=settings.units.privacy_unit, **caps)
 
 
-def count_affected_examples(training: BoundedTraining) -> AffectedExamples:
-    """Return K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
+def count_affected_examples(training: BoundedTraining) -> int:
+    """Return K on a fixed graph: k_u + k_e for both, their maximum for either.
 
     ``GuaranteeError`` if a protected unit has no cap.
     """
-    if training.rule == NONE:
-        raise GuaranteeError("no selection caps the contribution of one privacy unit")
     caps = {
         "k_user": training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0,
         "k_entity": training.k_entity if training.protect is not PrivacyUnit.USERS else 0,
     }
     for name, cap in caps.items():
         if cap is None:
-            raise GuaranteeError(f"{name}: a privacy unit to be protected has no cap")
+            raise GuaranteeError(f"{name}: no cap bounds the examples of one privacy unit")
     user, entity = (cap or 0 for cap in caps.values())
-    capped = max(user, entity) if training.protect is PrivacyUnit.EITHER else user + entity
-    return AffectedExamples(capped + training.unmatched_mentions)
+    return max(user, entity) if training.protect is PrivacyUnit.EITHER else user + entity
 
 
 def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """Compute C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
-    name = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
-    count_affected = partial(count_affected_examples, training)
-    return _compute_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, count_affected)
+    relation = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
+    try:
+        affected = count_affected_examples(training)
+    except GuaranteeError as error:
+        return UnitEpsilon(None, delta, relation, f"no finite epsilon: {error}")
+    return _make_unit_epsilon(training, delta, relation, affected)
 
 
 def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
-    """Compute C2, R-LOC: the user's examples vanish, the entity's become null; none has more than r entities.
+    """Compute C2, for R-LOC alone: the user's examples vanish, the entity's become null.
 
     k_u + k_e examples vanish and up to k_u·r others appear: a chain of two mixtures, with about three times the
-    epsilon.
+    epsilon. The sampling rate, the steps, the normaliser and the caps must not depend on the corpus.
     """
-
-    def count_changed_examples() -> AffectedExamples:
-        user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
-        removed = count_affected_examples(training).removed
-        return AffectedExamples(removed, (user_cap or 0) * (training.entities_per_point or 0))
-
-    name = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
-    return _compute_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, count_changed_examples)
+    relation = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
+    if training.entities_per_point is None:
+        reason = "stated for rule r-loc alone: no other rule is stable when a user's examples are removed"
+        return UnitEpsilon(None, delta, relation, reason)
+    user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
+    added = (user_cap or 0) * training.entities_per_point
+    return _make_unit_epsilon(training, delta, relation, count_affected_examples(training), added)
 
 
 def compute_epsilon_by_example_count(
     training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES
 ) -> dict[int, UnitEpsilon]:
-    """Compute C0: for each K of ``sizes`` the epsilon of any units with at most K examples.
-
-    Without a selection and with public constants these examples may vanish; in every other training they are kept
-    examples of a fixed graph that become null.
-    """
-    can_vanish = training.rule == NONE and training.constants is ConstantsSource.PUBLIC
-    adjacency = Adjacency.REMOVAL if can_vanish else Adjacency.FIXED_GRAPH
-    epsilons = {}
-    for size in sizes:
-        name = f"any units with at most {size} examples, {adjacency.value}"
-        epsilons[size] = _compute_unit_epsilon(training, delta, name, adjacency, partial(AffectedExamples, size))
-    return epsilons
+    """Compute C0: for each K of ``sizes`` the epsilon of any units of which at most K kept examples become null."""
+    relation = f"any units with at most {{}} examples, {Adjacency.FIXED_GRAPH.value}"
+    return {size: _make_unit_epsilon(training, delta, relation.format(size), size) for size in sizes}
 
 
-def _compute_unit_epsilon(
-    training: BoundedTraining,
-    delta: float,
-    relation_name: str,
-    adjacency: Adjacency,
-    count_changed: Callable[[], AffectedExamples],
+def _make_unit_epsilon(
+    training: BoundedTraining, delta: float, relation: str, removed: int, added: int = 0
 ) -> UnitEpsilon:
-    if not 0.0 < delta < 1.0:
-        raise ConfigurationError("delta: must be between 0 and 1")
-    try:
-        require_stable_rule(training.rule, adjacency)
-        if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not ConstantsSource.PUBLIC:
-            raise GuaranteeError(
-                "the sampling rate, the steps, the normaliser or the caps may depend on the data: they "
-                "change once examples are removed"
-            )
-        affected_examples = count_changed()
-    except GuaranteeError as error:
-        return UnitEpsilon(None, delta, relation_name, f"no finite epsilon: {error}")
-    epsilon_found = compute_bounded_epsilon(training, affected_examples, delta)
-    if epsilon_found >= MAX_EPSILON:
-        return UnitEpsilon(None, delta, relation_name, "no finite epsilon was found for so little noise")
-    return UnitEpsilon(epsilon_found, delta, relation_name)
+    epsilon = compute_bounded_epsilon(training, delta, removed, added)
+    if epsilon >= MAX_EPSILON:
+        return UnitEpsilon(None, delta, relation, "no finite epsilon was found for so little noise")
+    return UnitEpsilon(epsilon, delta, relation)
 
 
 def compute_bounded_epsilon(
-    training: BoundedTraining, affected_examples: AffectedExamples, delta: float, coarsening: float = 1.0
+    training: BoundedTraining, delta: float, removed: int, added: int = 0, coarsening: float = 1.0
 ) -> float:
-    """Compute epsilon of the mixture pair, or of the chain of two; ``inf`` if none is found.
+    """Compute epsilon if ``removed`` kept examples become null or vanish and ``added`` others replace them.
 
-    :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and :func:`compute_epsilon_by_example_count`
-    use it. A grid that is ``coarsening`` times coarser is faster and slightly less tight.
+    That of the mixture pair, or of the chain of two; ``inf`` if none is found. A grid that is ``coarsening`` times
+    coarser is faster and slightly less tight.
     """
+    if not 0.0 < delta < 1.0:
+        raise ConfigurationError("delta: must be between 0 and 1")
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
 
     def make_curve(count: int, covers_small_deltas: bool) -> PrivacyCurve:
         return make_group_epsilon_curve(count, rate, sigma, steps, coarsening, covers_small_deltas)
 
-    removed, added = affected_examples.removed, affected_examples.added
     if added == 0:
         return make_curve(removed, coarsening == 1.0)(delta)
     epsilon = compute_chain_epsilon(make_curve(removed, False), make_curve(added, False), delta, FINE_SPLITS)
@@ -185,19 +144,18 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
 
     ``GuaranteeError`` if no unit has a cap, or no σ below 10⁶ reaches the target.
     """
-    changed = count_affected_examples(training)
+    affected = count_affected_examples(training)
     if not (target > 0.0 and training.steps):
         raise ConfigurationError("noise cannot be calibrated for 0 steps, or for an epsilon of 0")
 
     def compute_clamped_epsilon(coarsening_factor: float, sigma: float) -> float:
-        epsilon_found = compute_bounded_epsilon(
-            replace(training, noise_multiplier=sigma), changed, delta, coarsening_factor
-        )
-        return max(min(epsilon_found, MAX_EPSILON), 1e-9)
+        noisier = replace(training, noise_multiplier=sigma)
+        epsilon = compute_bounded_epsilon(noisier, delta, affected, coarsening=coarsening_factor)
+        return max(min(epsilon, MAX_EPSILON), 1e-9)
 
-    shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
+    shift = affected * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
-    rough = choose_coarsening_factor(FINEST_INTERVAL * max(1.0, 2.5 * changed.removed / start), target, training.steps)
+    rough = choose_coarsening_factor(FINEST_INTERVAL * max(1.0, 2.5 * affected / start), target, training.steps)
     search = NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
     return find_smallest_noise(target, compute_clamped_epsilon, rough, search)
 
@@ -247,7 +205,7 @@ def compare_caps(
     """
     if not len(incidence):
         raise ConfigurationError("there is no example to plan for")
-    degrees = (incidence.entities if protect is PrivacyUnit.ENTITIES else incidence.users).count_degrees()
+    degrees = count_degrees(incidence.entities if protect is PrivacyUnit.ENTITIES else incidence.users)
     shared = degrees[degrees > 1] if protect is PrivacyUnit.ENTITIES else degrees[degrees > 0]
     suggested_cap = suggest_cap(int(shared.sum()), len(shared))
     choices = []
@@ -265,7 +223,7 @@ def compare_caps(
                 "cap": cap,
                 "kept": len(kept),
                 **_count_units(kept),
-                "affected": count_affected_examples(training).removed,
+                "affected": count_affected_examples(training),
                 "sampling_rate": rate,
                 "noise_multiplier": sigma,
                 "relative_noise": None if target is None or sigma is None else sigma / target.batch_size,
@@ -276,13 +234,13 @@ def compare_caps(
 
 def count_examples_by_label(incidence: Incidence) -> dict[str, int]:
     """Count the examples that mention an entity of each label; an example with several labels counts in each."""
-    counts = dict(zip(incidence.label_names, incidence.labels.count_degrees().tolist(), strict=True))
+    counts = dict(zip(incidence.label_names, count_degrees(incidence.labels).tolist(), strict=True))
     return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended_mask.sum())}
 
 
 def _count_units(incidence: Incidence) -> dict[str, Any]:
     return {
         "by_label": count_examples_by_label(incidence),
-        "users": int((incidence.users.count_degrees() > 0).sum()),
-        "entities": int((incidence.entities.count_degrees() > 0).sum()),
+        "users": int((count_degrees(incidence.users) > 0).sum()),
+        "entities": int((count_degrees(incidence.entities) > 0).sum()),
     }

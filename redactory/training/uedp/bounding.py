@@ -1,76 +1,38 @@
-"""Select examples so that caps hold, by rules that are proved stable; all other rules are refused.
+"""Select examples so that caps hold, by two rules that are proved stable: greedy and R-LOC.
 
-A rule is stable if removing a unit changes a bounded number of kept examples. Proofs and counterexamples:
-``docs/explanation/uedp.md``, "Contribution bounding"; tests try every proof by brute force.
+A rule is stable if removing a unit changes a bounded number of kept examples: both are on a fixed graph, and R-LOC
+also if a user's examples vanish. Proofs and counterexamples: ``docs/explanation/uedp.md``, "Contribution bounding";
+tests try every proof by brute force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
-from redactory.training.uedp.incidence import Incidence, IncidenceRows
-from redactory.training.unit_settings import Adjacency
-
-NONE, GREEDY, ALL_KEEP, R_LOC = RULES = ("none", "greedy", "all-keep", "r-loc")
-_PATH_REASON = "removing a user's one example can flip the choice along a whole path"
-_HUB_REASON = "removing one hub entity admits an example of each of its users"
-_LISTS_REASON = "a removed user frees places in the lists of each of their entities, whose number is unbounded"
-_INSTABILITY_REASONS: dict[str, dict[Adjacency, str | None]] = {
-    NONE: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: None},
-    GREEDY: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _PATH_REASON, Adjacency.USER_REMOVAL: _PATH_REASON},
-    ALL_KEEP: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _HUB_REASON, Adjacency.USER_REMOVAL: _LISTS_REASON},
-    R_LOC: {Adjacency.FIXED_GRAPH: None, Adjacency.USER_REMOVAL: None, Adjacency.REMOVAL: _HUB_REASON},
-}
-"""By rule and adjacency: None where it is proved stable, else why it is not."""
-
-
-@dataclass(frozen=True)
-class AffectedExamples:
-    """How many kept examples differ: ``removed`` become null or vanish, ``added`` others replace them."""
-
-    removed: int
-    added: int = 0
-
-
-def require_stable_rule(rule: str, adjacency: Adjacency) -> None:
-    """Raise ``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
-    if rule not in _INSTABILITY_REASONS:
-        raise GuaranteeError(f"unknown selection rule {rule!r}; valid rules: {', '.join(RULES)}")
-    reason = _INSTABILITY_REASONS[rule].get(adjacency, "no bound is proved")
-    if reason is not None:
-        raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {reason}")
-
+from redactory.training.uedp.incidence import Incidence, count_degrees, get_columns
 
 KeptMask = NDArray[np.bool_]
 
 
 def bound_contributions(
-    incidence: Incidence,
-    k_user: int | None,
-    k_entity: int | None,
-    rule: str = GREEDY,
-    adjacency: Adjacency = Adjacency.FIXED_GRAPH,
-    entities_per_point: int | None = None,
+    incidence: Incidence, k_user: int | None, k_entity: int | None, entities_per_point: int | None = None
 ) -> KeptMask:
-    """Select the examples that ``rule`` keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
+    """Select the examples that greedy keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
 
-    ``entities_per_point`` r is for ``r-loc`` only: it leaves out examples with more entities. ``GuaranteeError``
-    for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps below 1, ``CheckFailed`` if a
-    unit has more kept examples than its cap.
+    With ``entities_per_point`` r it is R-LOC, which leaves out examples with more entities. ``ConfigurationError``
+    for caps below 1, ``CheckFailed`` if a unit has more kept examples than its cap.
     """
-    require_stable_rule(rule, adjacency)
     if any(cap is not None and cap < 1 for cap in (k_user, k_entity)):
         raise ConfigurationError("k_user and k_entity: must be at least 1")
-    if rule == NONE and (k_user is not None or k_entity is not None):
-        raise ConfigurationError("bounding.rule none enforces no cap; use another rule")
-    kept = _RULES[rule](incidence, k_user, k_entity, entities_per_point)
+    if entities_per_point is None:
+        kept = _select_greedily(incidence, k_user, k_entity)
+    else:
+        kept = _select_by_r_loc_rule(incidence, k_user, k_entity, entities_per_point)
     for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
-        if cap is not None and rows.columns and int(rows.count_degrees(kept).max()) > cap:
+        if cap is not None and int(count_degrees(rows[kept]).max(initial=0)) > cap:
             raise CheckFailed("a privacy unit has more kept examples than its cap")
     return kept
 
@@ -80,7 +42,7 @@ def rank_examples_by_shared_units(incidence: Incidence) -> NDArray[np.int64]:
 
     An example that shares its units with many others blocks many: if it comes last, more are kept.
     """
-    shared = sum(rows.matrix @ rows.count_degrees() for rows in (incidence.users, incidence.entities))
+    shared = sum(rows @ count_degrees(rows) for rows in (incidence.users, incidence.entities))
     return np.lexsort((incidence.example_ids, incidence.priorities, shared))
 
 
@@ -93,31 +55,28 @@ def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")
     owners = _require_single_user(incidence, "the cap on an entity's users").tolist()
-    holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
+    holders: list[set[int]] = [set() for _ in range(incidence.entities.shape[1])]
     kept = np.zeros(len(incidence), np.bool_)
     for row in rank_examples_by_shared_units(incidence).tolist():
-        owner, entities = owners[row], incidence.entities.get_columns(row).tolist()
+        owner, entities = owners[row], get_columns(incidence.entities, row).tolist()
         if all(owner in holders[e] or len(holders[e]) < max_users for e in entities):
             kept[row] = True
             for e in entities:
                 holders[e].add(owner)
-    left = incidence.select_examples(kept)
-    if left.entities.columns and len(left) and int(left.count_entity_users().max()) > max_users:
+    if int(incidence.select_examples(kept).count_entity_users().max(initial=0)) > max_users:
         raise CheckFailed("an entity has more users than its cap")
     return kept
 
 
-def _select_greedily(
-    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
-) -> KeptMask:
+def _select_greedily(incidence: Incidence, k_user: int | None, k_entity: int | None) -> KeptMask:
     """Keep each example in turn if all its units are below their caps."""
-    shift = incidence.users.columns
     users, entities = incidence.users, incidence.entities
+    shift = users.shape[1]
     unlimited = len(incidence) + 1
-    places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
+    places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.shape[1]
     kept = np.zeros(len(incidence), np.bool_)
     for row in rank_examples_by_shared_units(incidence).tolist():
-        units = users.get_columns(row).tolist() + [shift + e for e in entities.get_columns(row).tolist()]
+        units = [*get_columns(users, row).tolist(), *(get_columns(entities, row) + shift).tolist()]
         if all(places[unit] for unit in units):
             kept[row] = True
             for unit in units:
@@ -125,36 +84,25 @@ def _select_greedily(
     return kept
 
 
-def _select_kept_by_all_units(
-    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
-) -> KeptMask:
-    """Let each unit keep its own first k; an example is kept if all its units keep it."""
-    kept = _select_first_per_unit(incidence, incidence.users, k_user, None)
-    return kept & _select_first_per_unit(incidence, incidence.entities, k_entity, None)
-
-
 def _select_by_r_loc_rule(
-    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
+    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int
 ) -> KeptMask:
     """Keep examples with at most r entities; then each user's first k_u; then each entity's first k_e of those."""
-    if max_entities is None or max_entities < 0 or k_user is None:
-        raise ConfigurationError("r-loc needs entities_per_point and k_user: its bound is k_user times the former")
+    if k_user is None:
+        raise ConfigurationError("r-loc needs k_user: its bound is k_user times entities_per_point")
     _require_single_user(incidence, "r-loc")
-    is_small: KeptMask = incidence.entities.lengths <= max_entities
+    is_small: KeptMask = np.diff(incidence.entities.indptr) <= max_entities
     chosen = is_small & _select_first_per_unit(incidence, incidence.users, k_user, is_small)
-    return chosen & _select_first_per_unit(incidence, incidence.entities, k_entity, chosen)
+    return (
+        chosen if k_entity is None else chosen & _select_first_per_unit(incidence, incidence.entities, k_entity, chosen)
+    )
 
 
-def _select_first_per_unit(
-    incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None
-) -> KeptMask:
+def _select_first_per_unit(incidence: Incidence, rows: csr_matrix, cap: int, candidates: KeptMask) -> KeptMask:
     """Keep the ``candidates`` that are among the ``cap`` first of each of their columns, by keyed id."""
     kept = np.ones(len(incidence), np.bool_)
-    if cap is None:
-        return kept
-    row, column = rows.row_indices, rows.indices
-    if candidates is not None:
-        row, column = row[candidates[row]], column[candidates[row]]
+    row, column = np.repeat(np.arange(len(incidence)), np.diff(rows.indptr)), rows.indices
+    row, column = row[candidates[row]], column[candidates[row]]
     order = np.lexsort((incidence.example_ids[row], incidence.priorities[row], column))
     row, column = row[order], column[order]
     # the place of each in its column's list
@@ -164,14 +112,6 @@ def _select_first_per_unit(
 
 
 def _require_single_user(incidence: Incidence, subject: str) -> NDArray[np.int32]:
-    if np.any(incidence.users.lengths != 1):
+    if np.any(np.diff(incidence.users.indptr) != 1):
         raise GuaranteeError(f"{subject} is proved for examples of one user each: set copies to keep")
-    return incidence.users.indices
-
-
-_RULES: dict[str, Callable[[Incidence, int | None, int | None, int | None], KeptMask]] = {
-    NONE: lambda incidence, *_: np.ones(len(incidence), np.bool_),
-    GREEDY: _select_greedily,
-    ALL_KEEP: _select_kept_by_all_units,
-    R_LOC: _select_by_r_loc_rule,
-}
+    return np.asarray(incidence.users.indices)

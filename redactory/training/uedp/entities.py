@@ -6,7 +6,6 @@ each with its own protection (``docs/explanation/uedp.md``, "Users, entities and
 
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
 import unicodedata
@@ -17,6 +16,7 @@ from types import MappingProxyType
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
+from redactory.training.unit_settings import HighDegreeList
 
 LISTED_LABEL = "LISTED"
 """The label of an entity that stands on the client's list and was found by looking it up."""
@@ -41,12 +41,12 @@ class Mention:
 class EntityNames:
     """What counts as an entity, and the digests of values, equal exactly for values of one entity.
 
-    Case, white space, signs at either end and ``titles`` before a name do not distinguish values; a value of
+    Case, white space, signs at either end and titles before a name do not distinguish values; a value of
     ``aliases`` counts as the value it maps to. ``categories``: labels whose spans are entities; None: every label.
     ``listed``: the client's values, found in the texts even if no detector saw them. ``hubs``: values that are
-    declared public and not protected; name them without looking at the corpus. ``hub_labels`` are the
-    labels under which a value is a hub (every label if not listed there). ``ConfigurationError`` if these
-    contradict each other; the message names the list, never the value.
+    declared public and not protected, each with the labels under which it is a hub (None: every label); name them
+    without looking at the corpus. ``ConfigurationError`` if these contradict each other; the message names the
+    list, never the value.
     """
 
     def __init__(
@@ -55,20 +55,17 @@ class EntityNames:
         *,
         categories: frozenset[str] | None = None,
         listed: Sequence[str] = (),
-        hubs: Sequence[str] = (),
-        hub_labels: Mapping[str, frozenset[str]] = MappingProxyType({}),
+        hubs: Mapping[str, frozenset[str] | None] = MappingProxyType({}),
         aliases: Mapping[str, str] = MappingProxyType({}),
-        titles: frozenset[str] = TITLES,
     ) -> None:
-        self._key, self._purpose, self._titles = key, key.derive_subkey("uedp/entity"), titles
+        self._key, self._purpose = key, key.derive_subkey("uedp/entity")
         self.categories = categories
         self._aliases = self._resolve_aliases(aliases)
         listed_values = [self._normalize_entry("listed", row, value) for row, value in enumerate(listed, 1)]
-        self._hubs: dict[bytes, frozenset[str] | None] = {}
-        for row, value in enumerate(hubs, 1):
-            self._hubs[self._compute_token_digest(self._normalize_entry("high_degree_entities", row, value))] = (
-                hub_labels.get(value)
-            )
+        self._hubs = {
+            self._compute_token_digest(self._normalize_entry("high_degree_entities", row, value)): labels
+            for row, (value, labels) in enumerate(hubs.items(), 1)
+        }
         self._hub_words = {_drop_punctuation(_tokenize(value)) for value in hubs}
         self.listed_digests = frozenset(map(self._compute_token_digest, listed_values))
         if self.listed_digests & self._hubs.keys():
@@ -124,7 +121,7 @@ class EntityNames:
     def normalize(self, value: str) -> tuple[str, ...]:
         """Return the tokens that distinguish a value: folded, trimmed, without titles before a name."""
         tokens = _trim_punctuation(_tokenize(value))
-        while len(tokens) > 1 and tokens[0] in self._titles:
+        while len(tokens) > 1 and tokens[0] in TITLES:
             rest = _trim_punctuation(tokens[1:])
             if not rest:
                 break
@@ -174,20 +171,7 @@ def _trim_punctuation(tokens: list[str]) -> list[str]:
     return tokens[words[0] : words[-1] + 1] if words else []
 
 
-@functools.cache
-def _load_high_degree_lists() -> dict[str, dict[str, list[str]]]:
-    return tomllib.loads(files(__package__).joinpath("hubs.toml").read_text("utf-8"))
-
-
-def get_high_degree_values(name: str) -> tuple[str, ...]:
-    """Return one of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
-    if name not in _load_high_degree_lists():
-        raise ConfigurationError(
-            f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_load_high_degree_lists()))}"
-        )
-    return tuple(_load_high_degree_lists()[name]["values"])
-
-
-def get_high_degree_labels(name: str) -> frozenset[str]:
-    """Return the labels that a list covers: April the month is common, April the person is not."""
-    return frozenset(_load_high_degree_lists()[name]["labels"])
+def load_high_degree_list(name: HighDegreeList) -> dict[str, frozenset[str]]:
+    """Load a built-in list: its values, each with the labels it covers: April the month, not the person."""
+    hubs = tomllib.loads(files(__package__).joinpath("hubs.toml").read_text("utf-8"))[name]
+    return dict.fromkeys(hubs["values"], frozenset(hubs["labels"]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,11 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users
-from redactory.training.uedp.incidence import Incidence, KeyedIds
+from redactory.training.uedp.incidence import Incidence, KeyedIds, get_columns
 from redactory.training.uedp.local_update import LocalUpdateRule, LocalUserData, sum_local_updates
 
 _USER_COINS, _ENTITY_COINS, _EXTENDED_COINS = "user coins", "entity coins", "extended coins"
@@ -38,25 +39,23 @@ def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tupl
     ``GuaranteeError`` if an example has several users, because one of them would change the updates of the others.
     ``ConfigurationError`` if M is |U| and there are more users than the public constant says.
     """
-    if np.any(incidence.users.lengths != 1):
+    if np.any(np.diff(incidence.users.indptr) != 1):
         raise GuaranteeError(
             "an example has several users (train.units.duplicates merge): sampling users is proved for "
             "examples of one user each; set it to keep"
         )
-    owners = incidence.users.indices
-    if mechanism.entities is not None and len(np.unique(owners)) > mechanism.users:
+    if mechanism.entities is not None and len(np.unique(incidence.users.indices)) > mechanism.users:
         raise ConfigurationError(
             "train.federated.users: there are more users than this public bound; raise it, and train again"
         )
     cap = None if mechanism.entities is None else mechanism.entities.max_users_per_entity
-    kept_mask = np.ones(len(incidence), np.bool_) if cap is None else cap_entity_users(incidence, cap)
-    order = np.argsort(owners, kind="stable")
-    order = order[kept_mask[order]]
-    starts = np.searchsorted(owners[order], np.arange(incidence.users.columns + 1))
-    return tuple(
-        FederatedUser(_id_to_number(incidence.user_ids, user), order[starts[user] : starts[user + 1]].astype(np.int64))
-        for user in range(incidence.users.columns)
-    )
+    is_kept = np.ones(len(incidence), np.bool_) if cap is None else cap_entity_users(incidence, cap)
+    examples_by_user = incidence.users.T.tocsr()
+    users = []
+    for user in range(incidence.users.shape[1]):
+        rows = get_columns(examples_by_user, user).astype(np.int64)
+        users.append(FederatedUser(_id_to_number(incidence.user_ids, user), rows[is_kept[rows]]))
+    return tuple(users)
 
 
 def draw_users(stream: RandomStream, step: int, users: Sequence[FederatedUser], rate: float) -> list[FederatedUser]:
@@ -72,48 +71,31 @@ ExampleWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.flo
 """How much each of some rows counts in a step in its user's local update, float64; 0: it is not used."""
 
 
-@dataclass
-class SampledEntities:
-    """Weights of Algorithm 1, lines 9, 24, 25 and 26: w_e for each sampled entity of an example, or w_s.
+def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) -> ExampleWeights:
+    """Make the weights of Algorithm 1, lines 9, 24, 25 and 26, or those of DP-FedAvg, 1 each.
 
-    An example is used if any of its entities is sampled, or, by rule ``all``, if every one is. An example of the
-    extended set S is used by its own coin, and never by ``f_E``.
+    An example counts once for each of its entities that is sampled; one of the extended set S by its own coin.
 
     Formal guarantees: a weight is a function of the example's own entities, their coins and constants, whatever
     other examples there are.
     """
-
-    incidence: Incidence
-    sampling: EntitySampling
-    _step_coins: tuple[int, dict[int, bool]] = field(default=(-1, {}), init=False)
-
-    def compute_weights(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the weight of each of ``rows`` in ``step``, float64; 0 for an unused example."""
-        if self._step_coins[0] != step:
-            self._step_coins = step, {}
-        sampling, graph, known = self.sampling, self.incidence, self._step_coins[1]
-        weights = np.zeros(len(rows))
-        for index, row in enumerate(rows.tolist()):
-            entities = graph.entities.get_columns(row).tolist()
-            if not entities and sampling.estimator == "f_E+":
-                key = (int(graph.priorities[row]) << _WORD_BITS) + int(graph.example_ids[row])
-                is_used = draw_unit_uniform(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
-                weights[index] = sampling.extended_weight if is_used else 0.0
-            for entity in entities:
-                if entity not in known:
-                    key = _id_to_number(graph.entity_ids, entity)
-                    known[entity] = draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
-            sampled = sum(known[entity] for entity in entities)
-            if entities and (sampling.rule == "any" or sampled == len(entities)):
-                weights[index] = sampling.entity_weight * sampled
-        return weights
-
-
-def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) -> ExampleWeights:
-    """Make the weights of Algorithm 1, or those of DP-FedAvg."""
-    if mechanism.entities is None:
+    sampling = mechanism.entities
+    if sampling is None:
         return lambda stream, step, rows: np.ones(len(rows))
-    return SampledEntities(incidence, mechanism.entities).compute_weights
+
+    @lru_cache(maxsize=int(incidence.entities.shape[1]) + 1)
+    def is_sampled(stream: RandomStream, step: int, entity: int) -> bool:
+        key = _id_to_number(incidence.entity_ids, entity)
+        return draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
+
+    def compute_weight(stream: RandomStream, step: int, row: int) -> int:
+        entities = get_columns(incidence.entities, row).tolist()
+        if entities:
+            return sum(is_sampled(stream, step, entity) for entity in entities)
+        key = (int(incidence.priorities[row]) << _WORD_BITS) + int(incidence.example_ids[row])
+        return draw_unit_uniform(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
+
+    return lambda stream, step, rows: np.array([compute_weight(stream, step, row) for row in rows.tolist()], float)
 
 
 def draw_unit_uniform(stream: RandomStream, purpose: str, step: int, key: int) -> float:

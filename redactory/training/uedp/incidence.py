@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,54 +22,19 @@ KeyedIds = NDArray[np.uint8]
 """Keyed ids, uint8 [n, 16]."""
 
 
-@dataclass(frozen=True)
-class IncidenceRows:
-    """A set of column numbers for each of n rows: row i holds ``indices[offsets[i]:offsets[i + 1]]``.
+def get_columns(rows: csr_matrix, row: int) -> NDArray[np.int32]:
+    """Return the columns of one row."""
+    return np.asarray(rows.indices[rows.indptr[row] : rows.indptr[row + 1]])
 
-    ``offsets`` int64 [n + 1], ``indices`` int32 [nnz], ``columns`` the number of columns.
-    """
 
-    offsets: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    columns: int
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def get_columns(self, row: int) -> NDArray[np.int32]:
-        """Return the columns of one row."""
-        return self.indices[self.offsets[row] : self.offsets[row + 1]]
-
-    @cached_property
-    def matrix(self) -> csr_matrix:
-        """Return the same as zeros and ones, [n, columns]."""
-        ones = np.ones(len(self.indices), np.int64)
-        return csr_matrix((ones, self.indices, self.offsets), (len(self), self.columns))
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Return the number of columns of each row, int64 [n]."""
-        return np.diff(self.offsets)
-
-    @property
-    def row_indices(self) -> NDArray[np.int64]:
-        """Return the row of each incidence, int64 [nnz]."""
-        return np.repeat(np.arange(len(self)), self.lengths)
-
-    def count_degrees(self, kept: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Count the rows of each column, int64 [columns]; with ``kept`` bool [n], only kept rows."""
-        rows = np.ones(len(self), np.int64) if kept is None else kept.astype(np.int64)
-        return np.asarray(self.matrix.T @ rows, np.int64)
-
-    def select_rows(self, rows: NDArray[np.bool_]) -> IncidenceRows:
-        """Keep the rows that are True in ``rows`` [n]; columns keep their numbers."""
-        offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
-        return IncidenceRows(offsets.astype(np.int64), self.indices[rows[self.row_indices]], self.columns)
+def count_degrees(rows: csr_matrix) -> NDArray[np.int64]:
+    """Count the rows of each column, int64 [columns]."""
+    return np.bincount(rows.indices, minlength=rows.shape[1])
 
 
 @dataclass(frozen=True)
 class Incidence:
-    """The hypergraph of n examples.
+    """The hypergraph of n examples; ``users``, ``entities`` and ``labels`` are True where a row has a column.
 
     ``example_ids`` int64 [n]: ids, ascending. ``priorities`` uint64 [n]: a keyed hash of each example's document
     and its place there, for order and ties. ``users``: the holders of each example, one unless copies were merged.
@@ -80,9 +44,9 @@ class Incidence:
 
     example_ids: NDArray[np.int64]
     priorities: NDArray[np.uint64]
-    users: IncidenceRows
-    entities: IncidenceRows
-    labels: IncidenceRows
+    users: csr_matrix
+    entities: csr_matrix
+    labels: csr_matrix
     user_ids: KeyedIds
     entity_ids: KeyedIds
     label_names: tuple[str, ...]
@@ -93,19 +57,18 @@ class Incidence:
     @property
     def extended_mask(self) -> NDArray[np.bool_]:
         """Return which examples are in S, without a listed entity: bool [n]."""
-        return np.asarray(self.entities.lengths == 0)
+        return np.asarray(np.diff(self.entities.indptr) == 0)
 
     def count_entity_users(self) -> NDArray[np.int64]:
         """Count the users who hold each entity, int64 [entities].
 
         This describes this corpus only: another corpus is bounded by a cap that is enforced.
         """
-        pairs = self.users.matrix.T @ self.entities.matrix
-        return np.asarray(pairs.getnnz(axis=0), np.int64)
+        return np.asarray((self.users.T @ self.entities).getnnz(axis=0), np.int64)
 
     def select_examples(self, kept: NDArray[np.bool_]) -> Incidence:
         """Keep the examples in ``kept``; users and entities keep their numbers, also those without examples."""
-        parts = {name: getattr(self, name).select_rows(kept) for name in ("users", "entities", "labels")}
+        parts = {name: getattr(self, name)[kept] for name in ("users", "entities", "labels")}
         return replace(self, example_ids=self.example_ids[kept], priorities=self.priorities[kept], **parts)
 
 
@@ -140,8 +103,9 @@ class IncidenceBuilder:
     def build(self) -> Incidence:
         """Return the hypergraph of everything that was added."""
         users, entities, labels = (
-            IncidenceRows(
-                np.array(self._offsets[name], np.int64), np.array(self._indices[name], np.int32), len(numbers)
+            csr_matrix(
+                (np.ones(len(self._indices[name]), bool), self._indices[name], self._offsets[name]),
+                (len(self._points), len(numbers)),
             )
             for name, numbers in self._numbers.items()
         )

@@ -25,9 +25,8 @@ from redactory.training.steps import flatten_parameters, list_trainable_paramete
 
 @dataclass(frozen=True)
 class LocalUpdateRule:
-    """Constants of every local update: passes, B, η, the clip β, and the number of tokens per micro-batch."""
+    """Constants of every local update: B, η, the clip β, and the number of tokens per micro-batch."""
 
-    epochs: int
     batch_size: int
     learning_rate: float
     clip_norm: float
@@ -67,17 +66,14 @@ def run_local_update(network: Network, user: LocalUserData, rule: LocalUpdateRul
     """Run Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used examples of each batch.
 
     The paper's line 27 starts every batch from θ⁰, which would keep only the last one; this is the step of FedAvg,
-    on which it builds. Batches are of all the user's examples, in an order drawn for each pass.
+    on which it builds. Batches are of all the user's examples, in a drawn order.
     """
     network.train()
-    batch = 0
-    for epoch in range(rule.epochs):
-        order = user.stream.permutation("local order", epoch, len(user.examples))
-        for start in range(0, len(order), rule.batch_size):
-            rows = order[start : start + rule.batch_size]
-            network.begin_step(user.stream, "local step", batch)
-            batch += 1
-            _take_local_step(network, user, rows[user.weights[rows] > 0.0], rule)
+    order = user.stream.permutation("local order", 0, len(user.examples))
+    for batch, start in enumerate(range(0, len(order), rule.batch_size)):
+        rows = order[start : start + rule.batch_size]
+        network.begin_step(user.stream, "local step", batch)
+        _take_local_step(network, user, rows[user.weights[rows] > 0.0], rule)
 
 
 def _take_local_step(network: Network, user: LocalUserData, rows: NDArray[np.int64], rule: LocalUpdateRule) -> None:

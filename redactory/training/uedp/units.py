@@ -37,7 +37,7 @@ from redactory.training.data import (
     require_unchanged_parts,
 )
 from redactory.training.models.frozen_encoder import AnyCodec, encode_texts
-from redactory.training.uedp.entities import EntityNames, Mention, get_high_degree_labels, get_high_degree_values
+from redactory.training.uedp.entities import EntityNames, Mention, load_high_degree_list
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 from redactory.training.unit_settings import UnitSettings
 
@@ -101,19 +101,13 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
             continue
         if pending:
             collector.add(*pending)
-        pending = [point, _compute_priority(document, position), units, mentions]
+        # an order that depends only on the document's keyed id and the place there: the id of a text that is public
+        # by count depends on the text (condition (b))
+        digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES).digest()
+        pending = [point, int.from_bytes(digest, "big"), units, mentions]
     if pending:
         collector.add(*pending)
     return collector.build()
-
-
-def _compute_priority(document: str, position: int) -> int:
-    """Compute an example's place in an order that depends only on its document's keyed id and its place there.
-
-    The released id won't do: for a text that is public by count it depends on the text (condition (b)).
-    """
-    digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES)
-    return int.from_bytes(digest.digest(), "big")
 
 
 def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
@@ -228,7 +222,7 @@ class OriginalExamples:
         digest.update(b"all" if self.example_ids is None else self.example_ids.tobytes())
         if self.incidence is not None:
             for rows in (self.incidence.users, self.incidence.entities):
-                digest.update(rows.offsets.tobytes() + rows.indices.tobytes())
+                digest.update(rows.indptr.tobytes() + rows.indices.tobytes())
         return digest.hexdigest()
 
 
@@ -240,19 +234,17 @@ def load_entity_names(units: UnitSettings, key: DigestKey | None = None) -> Enti
 
     Neither the examples of an entity nor the examples that a cap keeps depend on ``key``.
     """
-    hubs = {
-        value: get_high_degree_labels(name)
-        for name in units.high_degree_entities
-        if isinstance(name, str)
-        for value in get_high_degree_values(name)
-    }
-    file_hubs = tuple(value for path in units.high_degree_files for value in _read_lines("high_degree_entities", path))
+    hubs: dict[str, frozenset[str] | None] = {}
+    for entry in units.high_degree_entities:
+        if isinstance(entry, str):
+            hubs |= load_high_degree_list(entry)
+    for path in units.high_degree_files:
+        hubs |= dict.fromkeys(_read_lines("high_degree_entities", path))
     return EntityNames(
         key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),
         listed=_read_lines("entities", units.entities),
-        hubs=(*hubs, *file_hubs),
-        hub_labels={value: labels for value, labels in hubs.items() if value not in file_hubs},
+        hubs=hubs,
         aliases=_read_aliases(units.aliases),
     )
 

@@ -27,7 +27,6 @@ from redactory.training.accounting.dominating_pairs import Mixture
 from redactory.training.accounting.published_epsilons import (
     amplify_epsilon,
     compute_crt_bayesian_epsilon,
-    compute_crt_group_guarantee,
     compute_renyi_epsilon,
 )
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
@@ -113,12 +112,6 @@ def test_d2_figure_six_of_the_paper_as_published_and_soundly(
     found = compute_bayesian_epsilon(lambda d: compute_epsilon(exchanged, steps, d, SUBSTITUTION, GRID), 8e-5, 0.1, 0.0)
     assert found == pytest.approx(sound, abs=2e-3)
     assert amplify_epsilon(1.0, 0.1) == pytest.approx(0.1586, abs=1e-4)
-
-
-def test_d2_the_published_group_theorem_shrinks_with_what_is_missed() -> None:
-    assert compute_crt_group_guarantee(2.0, 1e-5, 0.5, 4) == (4.0, pytest.approx(2 * math.exp(4.0) * 1e-5))
-    assert compute_crt_group_guarantee(2.0, 1e-5, 0.0, 4)[0] == 0.0  # nothing is detected, and it promises everything
-    assert compute_crt_group_guarantee(2.0, 1e-5, 1.0, 1000) == (2000.0, math.inf)
 
 
 def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:

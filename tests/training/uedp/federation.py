@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,8 @@ from tests.training.greybox import TOKENIZER, GreyBoxTrial, Recorder
 from tests.training.uedp.worlds import World, hypergraph, unit
 
 BETA, STEPS = 0.2, 5
-ANY = EntitySampling(0.5, 0.6, "f_E+", "any", None, entity_weight=0.9, extended_weight=0.8)
-ALL = replace(ANY, rule="all")
-LOCAL = LocalUpdateRule(epochs=2, batch_size=3, learning_rate=0.5, clip_norm=BETA, max_physical_batch_tokens=64)
+ANY = EntitySampling(0.5, 0.6, None)
+LOCAL = LocalUpdateRule(batch_size=3, learning_rate=0.5, clip_norm=BETA, max_physical_batch_tokens=64)
 GONE_USER, GONE_ENTITY = 2, 1
 WORDS = ("9" * 18, "Hello", "a" * 18, "Thank you", "9" * 9, "my name is 4711", "b" * 12)
 WORLD: World = {

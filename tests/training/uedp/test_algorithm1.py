@@ -19,11 +19,7 @@ from redactory.training.accounting.bounds import compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.federated_accounting import (
-    compute_federated_epsilons,
-    compute_paper_noise,
-    make_shift_mixture,
-)
+from redactory.training.uedp.federated_accounting import compute_federated_epsilon, make_shift_mixture
 from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
@@ -31,17 +27,17 @@ DELTA = 1e-5
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
 
 
-def run_of(data: tuple[int, int], spread: int | None, rule: str = "any", patent: bool = False) -> Any:
+def run_of(data: tuple[int, int], spread: int | None, patent: bool = False) -> Any:
     """z = 2 of the paper's noise, or of the patent's."""
     users, a_step = data
     rate = a_step / users
-    noise = 2.0 * (users + 1.0) if patent else compute_paper_noise(2.0, rate, users)
-    entities = EntitySampling(0.5, 0.5, "f_E", rule, None if spread == users else spread)  # type: ignore[arg-type]
+    noise = 2.0 * (users + 1.0) if patent else 2.0 * (rate * users + 1.0)
+    entities = EntitySampling(0.5, 0.5, None if spread == users else spread)
     return PoissonUsersGaussian(rate, noise, 1.0, 1.0, users=users, entities=entities)
 
 
 def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, delta: float = DELTA) -> UnitEpsilon:
-    return compute_federated_epsilons(run, steps, delta, protect).sound
+    return compute_federated_epsilon(run, steps, delta, protect)
 
 
 @pytest.mark.slow
@@ -63,20 +59,11 @@ def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, de
         (CONLL, 946, 2_634, False, 1_514.0),
     ],
 )
-def test_the_any_rule_has_these_figures(
+def test_an_entity_of_some_users_has_these_figures(
     data: tuple[int, int], spread: int, steps: int, patent: bool, expected: float
 ) -> None:
     found = sound(run_of(data, spread, patent=patent), steps).epsilon
     assert found == pytest.approx(expected, rel=4e-3, abs=6e-4)
-
-
-@pytest.mark.parametrize(("spread", "expected"), [(1, 0.0304), (5, 0.127), (20, 0.381), (100, 1.707)])
-def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
-    """Below the any rule's; at M = 5 and 1 that bound is the smaller one."""
-    found = compute_federated_epsilons(run_of(CONLL, spread, "all"), 50, DELTA, PrivacyUnit.BOTH)
-    assert found.sound.epsilon == pytest.approx(expected, rel=4e-3)
-    if spread <= 5:
-        assert found.all_rule == pytest.approx({1: 0.061, 5: 0.145}[spread], abs=6e-4)
 
 
 def test_users_alone_and_entities_alone_cost_less() -> None:
@@ -137,11 +124,11 @@ def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     )
 
 
-def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protect: PrivacyUnit) -> tuple[Law, Law]:
+def worlds_of(holders: int, q_u: float, q_e: float, co: float, protect: PrivacyUnit) -> tuple[Law, Law]:
     """One step's sum in D and D': holders send +1, or −1 where e' is used; u' sends +1 or nothing."""
     there: Law = {}
     for e_sampled, coin in ((True, q_e), (False, 1 - q_e)):
-        used = (1.0 if rule == "any" else co) if e_sampled else (co if rule == "any" else 0.0)
+        used = 1.0 if e_sampled else co
         holder: Law = {1.0: q_u * (1 - used), -1.0: q_u * used, 0.0: 1 - q_u}
         law: Law = {0.0: coin}
         for _ in range(holders):
@@ -155,7 +142,6 @@ def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protec
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
-    st.sampled_from(["any", "all"]),
     st.integers(1, 4),
     st.floats(0.05, 0.9),
     st.floats(0.05, 0.95),
@@ -164,12 +150,12 @@ def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protec
     st.sampled_from([PrivacyUnit.BOTH, PrivacyUnit.ENTITIES]),
 )
 def test_one_step_of_a_small_world_is_never_above_its_figure(
-    rule: str, holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: PrivacyUnit
+    holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: PrivacyUnit
 ) -> None:
-    own = EntitySampling(q_e, q_e, "f_E", rule, holders)  # type: ignore[arg-type]
+    own = EntitySampling(q_e, q_e, holders)
     run = PoissonUsersGaussian(q_u, zeta, 1.0, 1.0, users=10, entities=own)
     epsilon: Any = sound(run, 1, protect, 1e-2).epsilon
-    gone, there = worlds_of(rule, holders, q_u, q_e, co, protect)
+    gone, there = worlds_of(holders, q_u, q_e, co, protect)
     assert hockey_stick(there, gone, zeta, epsilon) <= 1e-2 + 1e-5
     assert hockey_stick(gone, there, zeta, epsilon) <= 1e-2 + 1e-5
 

@@ -25,15 +25,14 @@ from redactory.training.uedp.bounded_accounting import (
     compute_zero_out_epsilon,
     count_affected_examples,
 )
-from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, AffectedExamples
-from redactory.training.unit_settings import ConstantsSource, PrivacyUnit, UnitEpsilon
+from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
 
 DELTA = 1e-5
 
 
-def training(kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule: str = GREEDY) -> BoundedTraining:
-    return BoundedTraining(batch / kept, sigma, steps, k, k, rule=rule, constants=ConstantsSource.PUBLIC)
+def training(kept: int, batch: int, k: int, sigma: float, steps: int = 500) -> BoundedTraining:
+    return BoundedTraining(batch / kept, sigma, steps, k, k)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +74,17 @@ def test_the_noise_for_a_target(points: int, batch: int, users: int, k: int, tar
 
 
 def test_the_curve_over_group_sizes() -> None:
-    run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
+    run = replace(training(14_000, 256, 4, 2.0), k_user=None, k_entity=None)
     figures = compute_epsilon_by_example_count(run, DELTA, (1, 2, 4, 8, 16))
     assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx([0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011)
-    assert figures[4].relation == "any units with at most 4 examples, removal"
+    assert figures[4].relation == "any units with at most 4 examples, zero-out on a fixed graph"
     fixed = compute_epsilon_by_example_count(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
-    assert fixed.relation == "any units with at most 4 examples, zero-out on a fixed graph"
-    assert fixed.epsilon == figures[4].epsilon
+    assert fixed == figures[4]
 
 
 @pytest.mark.parametrize(("k", "one_sided", "both"), [(1, 0.39, 1.07), (4, 1.79, 5.07), (16, 8.88, 29.09)])
 def test_r_loc_costs_about_three_times_as_much(k: int, one_sided: float, both: float) -> None:
-    run = BoundedTraining(0.02, 8.0, 500, k, k, rule=R_LOC, constants=ConstantsSource.PUBLIC, entities_per_point=3)
+    run = BoundedTraining(0.02, 8.0, 500, k, k, entities_per_point=3)
     assert compute_zero_out_epsilon(run, DELTA).epsilon == pytest.approx(one_sided, abs=0.006)
     figure = compute_user_removal_epsilon(run, DELTA)
     assert figure.epsilon == pytest.approx(both, rel=8e-3)
@@ -119,9 +117,7 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 def test_one_point_too_few_is_caught_by_the_same_world() -> None:
     """Sabotage: K − 1 instead of K falls below what three aligned gradients do."""
     sigma, rate = 1.0, 0.5
-    too_low = compute_bounded_epsilon(
-        BoundedTraining(rate, sigma, 1, 3, None, PrivacyUnit.USERS), AffectedExamples(2), 1e-2
-    )
+    too_low = compute_bounded_epsilon(BoundedTraining(rate, sigma, 1, 3, None, PrivacyUnit.USERS), 1e-2, 2)
     there = sampled_sum([1.0, 1.0, 1.0], rate)
     assert hockey_stick(there, {0.0: 1.0}, sigma, too_low) > 1.5e-2
 
@@ -129,25 +125,23 @@ def test_one_point_too_few_is_caught_by_the_same_world() -> None:
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.05, 0.6), st.floats(1.0, 3.0), st.lists(st.floats(-1, 1), min_size=1, max_size=2))
 def test_what_comes_and_goes_is_never_above_the_chain(rate: float, sigma: float, come: list[float]) -> None:
-    run = BoundedTraining(rate, sigma, 1, 2, 1, PrivacyUnit.BOTH, R_LOC)
-    figure = compute_bounded_epsilon(run, AffectedExamples(3, len(come)), 1e-2)
+    run = BoundedTraining(rate, sigma, 1, 2, 1)
+    figure = compute_bounded_epsilon(run, 1e-2, 3, len(come))
     there, gone = sampled_sum([1.0, 1.0, 1.0], rate), sampled_sum(come, rate)
     assert hockey_stick(there, gone, sigma, figure) <= 1e-2 + 1e-5
     assert hockey_stick(gone, there, sigma, figure) <= 1e-2 + 1e-5
 
 
 def test_a_rate_computed_from_the_data_voids_removal() -> None:
-    """n = 1000, batch 256, K = 2, σ = 22.88, T = 500: 2.00 is stated for constants, 3.65 is true of q = B/n.
+    """n = 1000, batch 256, K = 2, σ = 22.88, T = 500: 2.00 is stated on a fixed graph, 3.65 is true of q = B/n.
 
     All gradients are +1 but the unit's two, which are −1; the attacker looks at the sum of all steps.
     """
     n, batch, sigma, steps = 1_000, 256, 22.88, 500
-    run = replace(training(n, batch, 1, sigma, rule=NONE), k_user=None, k_entity=None)
+    run = replace(training(n, batch, 1, sigma), k_user=None, k_entity=None)
     figure = compute_epsilon_by_example_count(run, DELTA, (2,))[2]
     assert figure.epsilon == pytest.approx(2.0, abs=0.01)
-    assert figure.relation.endswith("removal")
-    of_counts = compute_epsilon_by_example_count(replace(run, constants=ConstantsSource.GRAPH), DELTA, (2,))[2]
-    assert of_counts.relation.endswith("zero-out on a fixed graph")
+    assert figure.relation.endswith("zero-out on a fixed graph")
 
     noise = sigma * math.sqrt(steps)
     without = stats.norm(steps * batch, math.hypot(noise, math.sqrt(steps * batch * (1 - batch / n))))
@@ -164,30 +158,20 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
 
 def test_k_for_each_protection() -> None:
     run = BoundedTraining(0.1, 1.0, 1, 3, 5)
-    sizes = {p: count_affected_examples(replace(run, protect=p)).removed for p in PrivacyUnit}
+    sizes = {p: count_affected_examples(replace(run, protect=p)) for p in PrivacyUnit}
     assert sizes == {PrivacyUnit.USERS: 3, PrivacyUnit.ENTITIES: 5, PrivacyUnit.BOTH: 8, PrivacyUnit.EITHER: 5}
-    assert count_affected_examples(replace(run, unmatched_mentions=2)).removed == 10
 
 
 def test_a_unit_without_a_cap_has_no_figure() -> None:
     run = training(1_000, 256, 1, 8.0)
     assert "k_user" in (compute_zero_out_epsilon(replace(run, k_user=None), DELTA).reason or "")
     assert compute_zero_out_epsilon(replace(run, k_user=None, protect=PrivacyUnit.ENTITIES), DELTA).epsilon is not None
-    assert "caps the contribution" in (compute_zero_out_epsilon(replace(run, rule=NONE), DELTA).reason or "")
 
 
-@pytest.mark.parametrize("rule", [GREEDY, ALL_KEEP, NONE])
-def test_only_r_loc_is_accounted_for_a_removed_user(rule: str) -> None:
-    figure = compute_user_removal_epsilon(training(1_000, 256, 1, 8.0, rule=rule), DELTA)
+def test_only_r_loc_is_accounted_for_a_removed_user() -> None:
+    figure = compute_user_removal_epsilon(training(1_000, 256, 1, 8.0), DELTA)
     assert figure.epsilon is None
-    assert repr(rule) in (figure.reason or "")
-
-
-def test_r_loc_needs_public_constants() -> None:
-    run = training(1_000, 256, 1, 8.0, rule=R_LOC)
-    counted = replace(run, constants=ConstantsSource.GRAPH, entities_per_point=3)
-    assert compute_user_removal_epsilon(counted, DELTA).epsilon is None
-    assert compute_zero_out_epsilon(counted, DELTA).epsilon is not None
+    assert "for rule r-loc alone" in (figure.reason or "")
 
 
 def test_a_figure_has_a_number_or_a_reason() -> None:
@@ -207,7 +191,7 @@ def test_no_progress_line_is_below_what_was_spent_and_the_last_one_is_the_cards(
     for done in (1, 7, 30, 50):
         run = BoundedTraining(0.05, 4.0, done, k_user=2, k_entity=2)
         exact, shown = (
-            compute_bounded_epsilon(run, count_affected_examples(run), own.delta),
+            compute_bounded_epsilon(run, own.delta, count_affected_examples(run)),
             float(remark(done).removeprefix(", ε ≤ ")),
         )
         assert shown >= exact

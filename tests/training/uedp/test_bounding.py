@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp import bounding
 from redactory.training.uedp.bounded_accounting import NO_ENTITY, CalibrationTarget, compare_caps, suggest_cap
-from redactory.training.uedp.bounding import (
-    ALL_KEEP,
-    GREEDY,
-    NONE,
-    R_LOC,
-    RULES,
-    bound_contributions,
-    cap_entity_users,
-    require_stable_rule,
-)
+from redactory.training.uedp.bounding import bound_contributions, cap_entity_users
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.incidence import IncidenceBuilder
-from redactory.training.unit_settings import Adjacency, PrivacyUnit
+from redactory.training.uedp.incidence import IncidenceBuilder, count_degrees
+from redactory.training.unit_settings import PrivacyUnit
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
 ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))
@@ -34,18 +25,18 @@ CAPS = st.integers(1, 3)
 R = 3
 
 
-def keep(world: World, rule: str, k_u: int, k_e: int) -> set[int]:
-    """What a rule keeps of a world; of a relation it is not stable under too, to see it fail."""
+def keep(world: World, k_u: int, k_e: int, r: int | None = None) -> set[int]:
+    """What greedy, or R-LOC with r, keeps of a world."""
     if not world:
         return set()
     incidence = hypergraph(world)
-    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, rule, entities_per_point=R))
+    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, r))
 
 
-def ordered(world: World, k_u: int, k_e: int, rule: str = GREEDY, r: int | None = None) -> set[int]:
+def ordered(world: World, k_u: int, k_e: int, r: int | None = None) -> set[int]:
     """What a rule keeps where the points' priorities rise with their ids."""
     incidence = hypergraph(world, {point: point for point in world})
-    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, rule, entities_per_point=r))
+    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, r))
 
 
 def used(world: World, kept: set[int]) -> tuple[int, int]:
@@ -55,14 +46,14 @@ def used(world: World, kept: set[int]) -> tuple[int, int]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS)
-def test_no_unit_exceeds_its_cap_in_any_order(world: World, rule: str, k_u: int, k_e: int) -> None:
+@given(WORLDS, st.sampled_from([None, R]), CAPS, CAPS)
+def test_no_unit_exceeds_its_cap_in_any_order(world: World, r: int | None, k_u: int, k_e: int) -> None:
     """So on a fixed graph at most k_u + k_e kept points become null: the selection stays as it is."""
-    kept = keep(world, rule, k_u, k_e)
+    kept = keep(world, k_u, k_e, r)
     user, entity = used(world, kept)
     assert user <= k_u
     assert entity <= k_e
-    assert keep(dict(reversed(world.items())), rule, k_u, k_e) == kept
+    assert keep(dict(reversed(world.items())), k_u, k_e, r) == kept
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,13 +67,13 @@ def test_greedy_is_the_plain_loop_over_its_order(world: World, k_u: int, k_e: in
         if all(count[w] < (k_u if w[0] == "u" else k_e) for w in units[point]):
             kept.add(point)
             count.update(units[point])
-    assert keep(world, GREEDY, k_u, k_e) == kept
+    assert keep(world, k_u, k_e) == kept
 
 
 @settings(max_examples=150, deadline=None)
 @given(WORLDS, CAPS, CAPS, st.integers(0, 4))
 def test_r_loc_bounds_what_a_removed_user_lets_in(world: World, k_u: int, k_e: int, user: int) -> None:
-    before, after = keep(world, R_LOC, k_u, k_e), keep(without_user(world, user), R_LOC, k_u, k_e)
+    before, after = keep(world, k_u, k_e, R), keep(without_user(world, user), k_u, k_e, R)
     assert len(before - after) <= k_u
     assert len(after - before) <= k_u * R
 
@@ -91,36 +82,33 @@ def test_the_bound_of_r_loc_is_attained() -> None:
     """One point of user 0 stands before one of each other user in three entities' lists."""
     world: World = {0: (0, frozenset({0, 1, 2}))}
     world |= {n: (n, frozenset({n - 1})) for n in (1, 2, 3)}
-    assert ordered(world, 1, 1, R_LOC, 3) == {0}
-    assert ordered(without_user(world, 0), 1, 1, R_LOC, 3) == {1, 2, 3}
+    assert ordered(world, 1, 1, 3) == {0}
+    assert ordered(without_user(world, 0), 1, 1, 3) == {1, 2, 3}
 
 
 def test_r_loc_fills_an_entity_with_what_users_kept_alone_and_leaves_out_points_of_too_many() -> None:
     """A user of ten points stands first in ten entities' lists, and may hold a place in one of them only."""
     world: World = {point: (0, frozenset({point})) for point in range(10)}
     world |= {10 + point: (1 + point, frozenset({point})) for point in range(10)}
-    assert ordered(world, 1, 1, R_LOC, 1) == {0, *range(11, 20)}
-    assert ordered(without_user(world, 0), 1, 1, R_LOC, 1) == set(range(10, 20))
+    assert ordered(world, 1, 1, 1) == {0, *range(11, 20)}
+    assert ordered(without_user(world, 0), 1, 1, 1) == set(range(10, 20))
     wide: World = {0: (0, frozenset({0, 1, 2, 3})), 1: (0, frozenset({0, 1, 2})), 2: (1, frozenset({3}))}
-    assert ordered(wide, 1, 1, R_LOC, 3) == {1, 2}
-    assert ordered(wide, 1, 1, R_LOC, 4) == {0}
+    assert ordered(wide, 1, 1, 3) == {1, 2}
+    assert ordered(wide, 1, 1, 4) == {0}
 
 
 def test_a_hub_that_vanishes_lets_half_of_its_users_in() -> None:
-    """Why ``all-keep`` and ``r-loc`` are refused under removal: k = 1, a thousand users of one hub."""
+    """Why nothing is stated for a removed entity: k = 1, a thousand users of one hub."""
     world: World = {2 * u: (u, frozenset({0})) for u in range(1000)} | {
         2 * u + 1: (u, frozenset()) for u in range(1000)
     }
-    for rule in (ALL_KEEP, R_LOC):
-        before, after = keep(world, rule, 1, 1), keep(without_entity(world, 0), rule, 1, 1)
-        assert len(before - after) <= 1
-        assert len(after - before) > 400
-        with pytest.raises(GuaranteeError, match=f"'{rule}' is not stable under removal"):
-            require_stable_rule(rule, Adjacency.REMOVAL)
+    before, after = keep(world, 1, 1, R), keep(without_entity(world, 0), 1, 1, R)
+    assert len(before - after) <= 1
+    assert len(after - before) > 400
 
 
 def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
-    """Why ``greedy`` is refused under removal: one user with one point, and every choice after it turns."""
+    """Why nothing is stated for a removed user with ``greedy``: after one point every choice turns."""
     length = 200
     world: World = {}
     for place in range(length):
@@ -128,37 +116,16 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
         world[2 * place + 1] = (place + 1, frozenset({place}))
     whole = ordered(world, 1, 1)
     assert max(len(whole ^ ordered(without_user(world, user), 1, 1)) for user in (0, 1, length)) > length
-    for adjacency in (Adjacency.REMOVAL, Adjacency.USER_REMOVAL):
-        with pytest.raises(GuaranteeError, match="flip the choice along a whole path"):
-            bound_contributions(hypergraph(world), 1, 1, GREEDY, adjacency)
-
-
-def test_what_is_stable_under_what() -> None:
-    def stable(rule: str, adjacency: Adjacency) -> bool:
-        try:
-            require_stable_rule(rule, adjacency)
-        except GuaranteeError:
-            return False
-        return True
-
-    assert all(stable(rule, Adjacency.FIXED_GRAPH) for rule in RULES)
-    assert [rule for rule in RULES if stable(rule, Adjacency.USER_REMOVAL)] == [R_LOC]
-    assert [rule for rule in RULES if stable(rule, Adjacency.REMOVAL)] == [NONE]
 
 
 def test_senseless_caps_are_refused_and_a_broken_cap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     incidence = hypergraph({0: (0, frozenset()), 1: (0, frozenset())})
-    for arguments, error, words in (
-        ((1, 1, "text-hash"), GuaranteeError, "'text-hash'; valid rules: none, greedy"),
-        ((0, 1), ConfigurationError, "at least 1"),
-        ((1, 1, R_LOC), ConfigurationError, "entities_per_point"),
-        ((1, None, NONE), ConfigurationError, "enforces no cap"),
-    ):
-        with pytest.raises(error, match=words):
-            bound_contributions(incidence, *arguments)  # type: ignore[arg-type]
-    assert bound_contributions(incidence, None, None, NONE).all()
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        bound_contributions(incidence, 0, 1)
+    with pytest.raises(ConfigurationError, match="r-loc needs k_user"):
+        bound_contributions(incidence, None, 1, R)
     # sabotage: a greedy that keeps everything
-    monkeypatch.setitem(bounding._RULES, GREEDY, bounding._RULES[NONE])
+    monkeypatch.setattr(bounding, "_select_greedily", lambda *_: np.ones(2, bool))
     with pytest.raises(CheckFailed, match="more kept examples than its cap"):
         bound_contributions(incidence, 1, None)
 
@@ -171,11 +138,11 @@ def test_a_point_with_several_holders_counts_against_each() -> None:
     assert kept_ids(incidence, bound_contributions(incidence, 1, None)) == {1, 2}
     assert kept_ids(incidence, bound_contributions(incidence, 2, None)) == {0, 1, 2}
     with pytest.raises(GuaranteeError, match="examples of one user each"):
-        bound_contributions(incidence, 1, 1, R_LOC, entities_per_point=1)
+        bound_contributions(incidence, 1, 1, 1)
     with pytest.raises(GuaranteeError, match="examples of one user each"):
         cap_entity_users(incidence, 1)
     part = incidence.select_examples(np.array([True, False, True]))
-    assert (part.example_ids.tolist(), part.users.count_degrees().tolist()) == ([0, 2], [1, 1, 2])
+    assert (part.example_ids.tolist(), count_degrees(part.users).tolist()) == ([0, 2], [1, 1, 2])
 
 
 @settings(max_examples=60, deadline=None)

@@ -24,11 +24,10 @@ from redactory.training.mechanisms.ledger import StepLedger
 from redactory.training.mechanisms.mechanism import EntitySampling, parse_mechanism_json
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
-from redactory.training.uedp.incidence import IncidenceBuilder
+from redactory.training.uedp.incidence import IncidenceBuilder, get_columns
 from redactory.training.uedp.local_update import clip_update
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
-    ALL,
     ANY,
     BETA,
     GONE_ENTITY,
@@ -75,14 +74,6 @@ def test_a_unit_that_goes_moves_a_sum_no_further_than_accounted(trial: Federatio
         world, clips = BOUNDS[goes]
         for step, distance in enumerate(trial.distances(WORLD, world, fixed)):
             assert distance <= BETA * clips(step)
-
-
-def test_by_rule_all_an_entity_that_was_not_drawn_moves_nothing() -> None:
-    """Whoever holds it: what B(ii) rests on."""
-    trial = Federation(mechanism(ALL))
-    for step, distance in enumerate(trial.distances(WORLD, NO_ENTITY, fixed=True)):
-        if not entity_drawn(step, GONE_ENTITY):
-            assert distance == 0.0
 
 
 def test_the_bounds_are_met() -> None:
@@ -181,26 +172,23 @@ def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("step", range(4))
 def test_weights_are_those_of_the_paper(step: int) -> None:
-    any_rule, all_rule = weights(ANY, step), weights(ALL, step)
+    extending = weights(ANY, step)
     for row, (_, entities) in WORLD.items():
-        sampled = sum(entity_drawn(step, e) for e in entities)
         if entities:
-            assert any_rule[row] == pytest.approx(0.9 * sampled)
-            assert all_rule[row] == pytest.approx(0.9 * sampled if sampled == len(entities) else 0.0)
+            assert extending[row] == sum(entity_drawn(step, e) for e in entities)
         else:
-            assert any_rule[row] == all_rule[row]
-            assert any_rule[row] in (0.0, 0.8)
-    only = weights(replace(ANY, estimator="f_E"), step)
+            assert extending[row] in (0.0, 1.0)
+    only = weights(replace(ANY, related_entity_rate=0.0), step)
     extended = np.array([not entities for _, entities in WORLD.values()])
     assert not only[extended].any()
-    assert (only == any_rule)[~extended].all()
+    assert (only == extending)[~extended].all()
 
 
 @pytest.mark.parametrize(("entity_rate", "related_entity_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)])
 @pytest.mark.parametrize("user_rate", [0.1, 0.85])
 def test_everything_is_drawn_at_its_own_rate(entity_rate: float, related_entity_rate: float, user_rate: float) -> None:
     """Each by coins of its own, which agree no oftener than independent ones do."""
-    sampling = EntitySampling(entity_rate, related_entity_rate, "f_E+", "any", None)
+    sampling = EntitySampling(entity_rate, related_entity_rate, None)
     graph, stream, steps = hypergraph(WORLD), RandomStream.from_seed(2), 300
     own = mechanism(sampling, sampling_rate=user_rate)
     weights, users = make_example_weights(graph, own), collect_users(graph, own)
@@ -209,9 +197,9 @@ def test_everything_is_drawn_at_its_own_rate(entity_rate: float, related_entity_
     keys = [user.key for user in users]
     taken = [{user.key for user in draw_users(stream, step, users, user_rate)} for step in range(steps)]
     drawn = np.array([[key in own for key in keys] for own in taken])
-    single = np.flatnonzero(graph.entities.lengths == 1)
+    single = np.flatnonzero(np.diff(graph.entities.indptr) == 1)
     # the first point of each entity that stands alone in it: its coin and no other's
-    first = single[np.unique([graph.entities.get_columns(row)[0] for row in single], return_index=True)[1]]
+    first = single[np.unique([get_columns(graph.entities, row)[0] for row in single], return_index=True)[1]]
     tables = ((user_rate, drawn), (entity_rate, used[:, first]), (related_entity_rate, used[:, graph.extended_mask]))
     for rate, table in tables:
         assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
@@ -230,7 +218,7 @@ def test_points_of_several_users_and_more_users_than_declared_are_refused() -> N
     assert len(collect_users(world, mechanism(None, users=11))) == 12
 
 
-@pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])
+@pytest.mark.parametrize("entities", [None, ANY, replace(ANY, max_users_per_entity=3)])
 def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> None:
     own = mechanism(entities, noise="lattice")
     assert parse_mechanism_json(own.to_json()) == own

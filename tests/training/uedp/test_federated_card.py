@@ -18,14 +18,13 @@ from redactory.training.uedp import federated_accounting as federated_figures
 from redactory.training.uedp.federated_accounting import (
     compute_epsilon_by_user_count,
     compute_federated_epsilon,
-    compute_federated_epsilons,
     compute_paper_noise_scale,
     confirm_federated_epsilon,
 )
 from redactory.training.unit_settings import PrivacyUnit
 
 DELTA, STEPS = 1e-5, 50
-SAMPLING = EntitySampling(0.5, 1.0, "f_E+", "any", 20)
+SAMPLING = EntitySampling(0.5, 1.0, 20)
 CONLL = PoissonUsersGaussian(50 / 946, 102.0, 0.1, 50.0, users=946, entities=SAMPLING)
 """CONLL-2003 as the paper trains it: z = 2, 50 of 946 users a step, so ζ = z(q_u|U| + 1) = 102."""
 FEDAVG = replace(CONLL, entities=None)
@@ -52,18 +51,6 @@ def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[st
     return make_unit_level_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
 
 
-def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
-    """q_e hides an entity with 20 holders; a point of S has one holder, and q_s = 1 hides nothing of it."""
-    own = replace(CONLL, entities=replace(SAMPLING, rule="all"))
-    assert epsilon_of(own) == pytest.approx(0.381, abs=2e-3)
-    rare = replace(SAMPLING, rule="all", entity_rate=0.01, max_users_per_entity=1)
-    found: Any = epsilon_of(replace(CONLL, entities=rare))
-    alone: Any = epsilon_of(replace(CONLL, entities=replace(rare, estimator="f_E")))
-    one = epsilon_of(replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)))
-    assert alone < 0.5 * found
-    assert found == pytest.approx(one, rel=0.05)
-
-
 @pytest.mark.parametrize("own", [FEDAVG, CONLL])
 def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
@@ -78,7 +65,7 @@ def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch:
 
 
 def test_dp_fedavg_hides_no_entity() -> None:
-    assert compute_federated_epsilons(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).sound.epsilon is None
+    assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).epsilon is None
     assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).relation == "user removal"
 
 
@@ -147,7 +134,7 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
 
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
-    own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, estimator="f_E"))
+    own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, related_entity_rate=0.0))
     card = card_of(training(federated={"related_entity_rate": 0.0}), own)
     assert (card["relation"], card["M"]) == ("user-entity removal", 946)
     assert card["epsilon"] > 50

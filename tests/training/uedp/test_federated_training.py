@@ -83,12 +83,7 @@ def fresh(run: RunFolder, tmp_path: Path) -> Any:
     ("trainer", "federated", "protect", "relation"),
     [
         ("uedp-alg1", {}, PrivacyUnit.BOTH, "user-entity removal"),
-        (
-            "uedp-alg1",
-            {"max_users_per_entity": 2, "rule": "all"},
-            PrivacyUnit.BOTH,
-            "user-entity zero-out on a fixed graph",
-        ),
+        ("uedp-alg1", {"max_users_per_entity": 2}, PrivacyUnit.BOTH, "user-entity zero-out on a fixed graph"),
         ("user-level", {}, PrivacyUnit.USERS, "user removal"),
     ],
 )

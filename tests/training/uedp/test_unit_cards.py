@@ -34,15 +34,14 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Models whose figures have a closed form: every point is in every step."""
     run = write_unit_run(tmp_path_factory.mktemp("trained") / "RUN")
-    loc = {"rule": "r-loc", "k_user": 2, "k_entity": 1, "entities_per_point": 2, "constants": "public"}
-    free = {"rule": "none", "constants": "public"}
+    loc = {"rule": "r-loc", "k_user": 2, "k_entity": 1, "entities_per_point": 2}
     for name, changes in (
         ("both", {}),
         ("again", {}),
         ("users", {"units": {"privacy_unit": "users"}}),
-        ("missed", {"units": {"privacy_unit": "either", "unmatched_mentions": 3}}),
+        ("either", {"units": {"privacy_unit": "either"}}),
         ("r-loc", {"bounding": loc}),
-        ("free", {"bounding": free}),
+        ("free", {"bounding": {"rule": "none"}}),
         ("seeded", {"seed": 3}),
         ("noiseless", {"trainer": "noiseless"}),
         ("alg1", {"trainer": "uedp-alg1", "federated": {"users": 9, "user_rate": 1.0}}),
@@ -72,7 +71,7 @@ def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> floa
     [
         ("both", 4, "user-entity zero-out on a fixed graph"),
         ("users", 2, "user zero-out on a fixed graph"),
-        ("missed", 5, "user-or-entity zero-out on a fixed graph"),
+        ("either", 2, "user-or-entity zero-out on a fixed graph"),
     ],
 )
 def test_the_figure_is_that_of_k_points(trained: RunFolder, name: str, size: int, relation: str) -> None:
@@ -115,8 +114,8 @@ def test_r_loc_states_a_users_removal_and_pays_for_it(trained: RunFolder) -> Non
 def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained: RunFolder) -> None:
     card = make_guarantee_card(trained, "free")
     assert card["epsilon"] is None
-    assert "no selection caps the contribution" in card["reasons"]["epsilon"]
-    assert card["adjacency_curve"] == "any units with at most K examples, removal"
+    assert "no cap bounds the examples" in card["reasons"]["epsilon"]
+    assert card["adjacency_curve"] == "any units with at most K examples, zero-out on a fixed graph"
     assert card["curve"]["1"] == pytest.approx(gaussian(1, 6.0, 3), rel=0.01)
 
 
