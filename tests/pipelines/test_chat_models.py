@@ -18,6 +18,7 @@ from redactory.training.chat import join_turns, make_prompt, parse_turns
 from redactory.training.data import TokenizedExamples, read_conversations, read_texts
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer
+from redactory.training.uedp.incidence import get_columns
 from redactory.training.uedp.units import OriginalExamples, read_unit_incidence
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, invoke_command, write_rows
 from tests.training.test_chat import CHATML
@@ -174,7 +175,7 @@ def test_a_user_holds_whole_conversations(made: Any) -> None:
     settings = TrainSettings(**{**SMALL, "trainer": "user-level", "federated": {"users": 4}})
     graph = read_unit_incidence(run, settings.units, whole_documents=True)
     assert len(graph.example_ids) == 20
-    assert {len(graph.users.get_columns(i)) for i in range(20)} == {1}
+    assert {len(get_columns(graph.users, i)) for i in range(20)} == {1}
     originals = OriginalExamples(run, graph.example_ids[:2], whole_documents=True)
     assert [*originals.read_texts()] == [*read_texts(run, run.vault, settings.example_format)][:2]
 

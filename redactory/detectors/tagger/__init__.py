@@ -4,6 +4,7 @@ A tagger gives each token P(non-entity) and its otherwise most probable label.
 """
 
 from redactory.detectors.tagger.engine import DEFAULT as DEFAULT
+from redactory.detectors.tagger.engine import DEFAULT_FOLDER as DEFAULT_FOLDER
 from redactory.detectors.tagger.engine import TaggerEngine as TaggerEngine
 from redactory.detectors.tagger.engine import find_tagger_folder as find_tagger_folder
 from redactory.detectors.tagger.fitting import LabelledText as LabelledText

@@ -288,8 +288,13 @@ def open_unfinished_copy(
             _require_absent_output(out)
             copy.restart()
         yield copy
-        for path in (work / "spans", copy.quarantine_path, work):
-            remove_path(path)
+        try:
+            for path in (work / "spans", copy.quarantine_path, work):
+                remove_path(path)
+        except OSError:
+            # without the state the next call could not tell that this copy is complete; it removes what is left
+            if (work / _STATE).exists():
+                raise
 
 
 def _get_work_folder(out: str) -> Path:

@@ -86,7 +86,7 @@ def confirm_epsilon(
         )
     if main is not None and bounds.is_tight_for(main + beside):
         return ConfirmedEpsilon(main + beside, bounds)
-    if math.isinf(bounds.upper):
+    if bounds.upper >= MAX_EPSILON:
         return ConfirmedEpsilon(None, bounds, NO_FINITE_EPSILON if main is None else NO_CONFIRMED_EPSILON)
     return ConfirmedEpsilon(bounds.upper, bounds, is_computed_once=True)
 

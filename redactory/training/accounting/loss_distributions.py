@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import NeighboringRelation
-from dp_accounting.pld import privacy_loss_distribution as library
-from dp_accounting.pld.pld_pmf import PLDPmf, create_pmf_pessimistic_connect_dots_fixed_gap
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import ndtr, ndtri
 
 from redactory.training.accounting.dominating_pairs import (
@@ -27,6 +24,11 @@ from redactory.training.accounting.dominating_pairs import (
     FloatArray,
     Mixture,
 )
+
+if TYPE_CHECKING:
+    # an extra, and slow to import: curation and verification do without it
+    from dp_accounting.pld.pld_pmf import PLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _ROUNDING_ALLOWANCE = 8.0 * 2.0**-53
 """Times the root of the number of grid points times steps: an estimate, which the second accountant checks."""
@@ -47,7 +49,10 @@ def compose_epsilon(composition: Composition, max_interval: float, delta: float)
         return math.inf
     losses, rounding = _compose(composition, choose_interval(composition, max_interval))
     remaining_delta = delta - rounding
-    return float(losses.get_epsilon_for_delta(remaining_delta)) if remaining_delta > 0.0 else math.inf
+    if remaining_delta <= 0.0:
+        return math.inf
+    with np.errstate(over="ignore"):
+        return float(losses.get_epsilon_for_delta(remaining_delta))
 
 
 def compose_deltas(composition: Composition, max_interval: float, epsilons: FloatArray) -> FloatArray:
@@ -91,6 +96,9 @@ def make_step_distribution(branches: Branches, interval: float) -> PrivacyLossDi
 
 def _make_pair_distribution(pair: DominatingPair, interval: float) -> PrivacyLossDistribution:
     """Make the losses of one pair: the library's own for one example, exchanged or removed."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as library
+
     if pair.p == pair.q == NO_SHIFT:
         return library.identity(interval)
     relation = {pair.p.mirrored: NeighboringRelation.REPLACE_ONE, NO_SHIFT: NeighboringRelation.ADD_OR_REMOVE_ONE}
@@ -103,18 +111,20 @@ def _make_pair_distribution(pair: DominatingPair, interval: float) -> PrivacyLos
         )
     forward = _discretize_losses(pair, interval)
     if pair == pair.reversed:
-        return PrivacyLossDistribution(forward)
-    return PrivacyLossDistribution(forward, _discretize_losses(pair.reversed, interval))
+        return library.PrivacyLossDistribution(forward)
+    return library.PrivacyLossDistribution(forward, _discretize_losses(pair.reversed, interval))
 
 
 # Pairs that the library lacks: mixtures of Gaussians of one deviation, whose loss rises along the line.
 
 
 def _discretize_losses(pair: DominatingPair, interval: float) -> PLDPmf:
+    from dp_accounting.pld import pld_pmf
+
     low, high = _find_loss_range(pair)
     first, last = math.floor(low / interval), math.ceil(high / interval)
     epsilons = np.arange(first, last + 1, dtype=np.float64) * interval
-    return create_pmf_pessimistic_connect_dots_fixed_gap(
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, first, last, compute_hockey_stick_divergence(pair, epsilons)
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import pld_pmf
 from scipy import optimize, special
 
 from redactory.training.accounting import (
@@ -73,12 +74,12 @@ def test_the_quickest_of_every_regime_lies_in_a_narrow_bracket() -> None:
 
 def test_mass_on_the_wrong_side_of_a_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: the mass between two losses goes to the lower one; the second accountant refutes the epsilon."""
-    real = loss_distributions.create_pmf_pessimistic_connect_dots_fixed_gap
+    real = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap
 
     def careless(interval: float, first: int, last: int, deltas: Any) -> Any:
         return real(interval, first - 1, last - 1, deltas)
 
-    monkeypatch.setattr(loss_distributions, "create_pmf_pessimistic_connect_dots_fixed_gap", careless)
+    monkeypatch.setattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap", careless)
     loss_distributions._compose.cache_clear()
     loss_distributions.make_step_distribution.cache_clear()
     spent = (Spending(PoissonGaussian(0.1, 1.0, 1.0, 1.0), 300),)
