@@ -219,9 +219,11 @@ def test_what_a_message_adds_is_what_its_user_is_booked_for(purpose: str, way: d
     settings = settings_with(
         pairs=vectors == 2, seed=None, clip_norm=0.5, **({"query": changes} if purpose == "query" else changes)
     )
-    user, texts = LdpClient(WordEncoder(), settings), [""] * 500 if vectors == 1 else [("", "")] * 500
+    user, texts = LdpClient(WordEncoder(), settings), [""] * 2_000 if vectors == 1 else [("", "")] * 2_000
     with require_unique_draws():
-        sent = user.make_query_messages(texts) if purpose == "query" else user.make_training_messages(texts, [0] * 500)
+        sent = (
+            user.make_query_messages(texts) if purpose == "query" else user.make_training_messages(texts, [0] * 2_000)
+        )
         noise = np.stack([message.values for message in sent]).astype(np.float64)
     spent = make_user_spending(settings.make_query_settings(()) if purpose == "query" else settings, 1)
     record = spent.mechanism.to_json()
