@@ -105,8 +105,14 @@ def measure_accuracy(
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
-            {"class": name, "texts": n, "errors": errors, "error_rate": errors / n if n else None, "said": said}
-            for name, n, errors, said in zip(numbers, class_counts, wrong, taken, strict=True)
+            {
+                "class": name,
+                "texts": n,
+                "errors": errors,
+                "error_rate": errors / n if n else None,
+                "predicted": predicted,
+            }
+            for name, n, errors, predicted in zip(numbers, class_counts, wrong, taken, strict=True)
         ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }

@@ -222,12 +222,17 @@ def _describe_perplexity(r: Result) -> Page:
 
 
 def _describe_accuracy(r: Result) -> Page:
-    total = {"class": "all", "texts": r["texts"], "error_rate": r["error_rate"], "said": r["texts"]}
-    columns = {"class": "{class}", "texts": "{texts}", "errors": "{error_rate:.2%}", "texts predicted as it": "{said}"}
+    total = {"class": "all", "texts": r["texts"], "error_rate": r["error_rate"], "predicted": r["texts"]}
+    columns = {
+        "class": "{class}",
+        "texts": "{texts}",
+        "errors": "{error_rate:.2%}",
+        "texts predicted as it": "{predicted}",
+    }
     yield table(f"Test error rate of {r['model']}", columns, [*r["by_class"], total])
     yield fill("Always predicting the most frequent class: {majority_error_rate:.2%}", r)
     for row in r["by_class"]:
-        if row["said"] == r["texts"] and r["majority_error_rate"]:
+        if row["predicted"] == r["texts"] and r["majority_error_rate"]:
             yield fill("Warning: it predicts one class, {class}, for all texts: it has not learned the others.", row)
     yield fill("Left out: {without_class:n text} without a class, {other_class} with another", r["left_out"])
     if len(r["classes"]) <= 12:

@@ -111,7 +111,7 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
     assert result["confusion"] == expected
     assert result["errors"] == sum(true != said for true, said in pairs)
     assert result["texts"] + sum(result["left_out"].values()) == len(given_)
-    assert sum(one["texts"] for one in result["by_class"]) == sum(one["said"] for one in result["by_class"])
+    assert sum(one["texts"] for one in result["by_class"]) == sum(one["predicted"] for one in result["by_class"])
     most = max(sum(row) for row in expected)
     assert result["majority_error_rate"] == pytest.approx(1 - most / len(pairs))
     losses = [np.log((0.6, 0.1)[true != said]) for true, said in pairs]

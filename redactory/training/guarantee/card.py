@@ -321,7 +321,7 @@ def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     if facts.private_loop is not None:
         loop = [WORDS["own_loop"].format(**facts.private_loop)]
         public_steps = facts.private_loop["public_steps"]
-        loop += [WORDS["own_public_steps"].format(said=public_steps)] if public_steps else []
+        loop += [WORDS["own_public_steps"].format(declaration=public_steps)] if public_steps else []
     return [WORDS["noise"][spec.mechanism.noise], *on_cuda, *roles, *loop]
 
 
