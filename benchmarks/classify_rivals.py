@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from epsilons import find_noise_multiplier
 from expert import ENTRIES, Expert, padded, words_of
 from torch import Tensor, nn
 
@@ -25,7 +26,6 @@ import redactory
 from redactory.encoder import DEFAULT_FOLDER
 from redactory.encoder.model import END_PIECE, START_PIECE
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting import calibrate_noise
 from redactory.training.clipping import compute_clipped_gradient
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 
@@ -111,7 +111,7 @@ def _hash_words(text: str) -> list[int]:
 def _train_loop(labelled: LabelledSet, epsilon: float, delta: float, repetition: int) -> dict[str, Any]:
     rate, clip_norm = float(LOOP["sampling_rate"]), float(LOOP["clip_norm"])
     steps = int(LOOP["epochs"]) * math.ceil(1 / rate)
-    noise = calibrate_noise(epsilon, delta, rate, steps)
+    noise = find_noise_multiplier(epsilon, delta, rate, steps)
     examples = [_hash_words(text) for text, _ in labelled.train]
     classes = torch.tensor([labelled.classes.index(label) for _, label in labelled.train])
     network, stream = Expert(len(labelled.classes), "lstm"), RandomStream.from_seed(repetition)
@@ -271,7 +271,7 @@ def _train_opacus(method: str, labelled: LabelledSet, epsilon: float, delta: flo
     examples = [(one, labelled.classes.index(label)) for one, (_, label) in zip(train, labelled.train, strict=True)]
     epochs, batch_size = int(settings["epochs"]), int(settings["batch_size"])
     batches = math.ceil(len(examples) / batch_size)
-    noise = calibrate_noise(epsilon, delta, 1 / batches, epochs * batches) if math.isfinite(epsilon) else 0.0
+    noise = find_noise_multiplier(epsilon, delta, 1 / batches, epochs * batches) if math.isfinite(epsilon) else 0.0
     engine = PrivacyEngine()
     network, optimizer, loader = engine.make_private(
         module=network.train(),

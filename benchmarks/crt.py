@@ -36,6 +36,7 @@ import numpy as np
 import yaml
 from crt_corpus import CANARIES, GROUP_SIZE, SEGMENT, TEST_POINTS, Corpus
 from crt_trends import PUBLISHED, compared
+from epsilons import compute_epsilon, compute_step_epsilon, find_noise_multiplier
 from line_plot import Axes, Line, line_plot
 from scipy import optimize
 
@@ -46,7 +47,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
 from redactory.redaction import MASK, read_column
 from redactory.training import load_model, train_model
-from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.accounting.published_epsilons import compute_crt_bayesian_epsilon, compute_renyi_epsilon
 from redactory.training.guarantee.spec import compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
@@ -299,13 +300,13 @@ def _steps(settings: TrainSettings) -> int:
 def _calibrated(target: float, delta: float, rate: float, steps: int, exchanged: bool) -> float:
     """Seeds and miss rates share their noise: it is looked for once."""
     relation = Relation.SUBSTITUTION if exchanged else Relation.ADD_OR_REMOVE
-    return float(calibrate_noise(target, delta, rate, steps, relation=relation, tolerance=1e-3))
+    return find_noise_multiplier(target, delta, rate, steps, relation)
 
 
 @lru_cache
 def _epsilon(rate: float, noise: float, steps: int, delta: float, exchanged: bool) -> float | None:
     relation = Relation.SUBSTITUTION if exchanged else Relation.ADD_OR_REMOVE
-    return compute_epsilon(PoissonGaussian(rate, noise, 1.0, 1.0), steps, delta, relation)
+    return compute_step_epsilon(rate, noise, steps, delta, relation)
 
 
 # ------------------------------------------------------------------------------------ what is measured
@@ -372,7 +373,7 @@ def amplification(epsilons: Sequence[float], gammas: Sequence[float]) -> list[Ro
         noise = float(optimize.brentq(beyond, low, high, xtol=1e-4))
 
         def exchanged(delta: float, noise: float = noise) -> float | None:
-            return compute_epsilon(mechanism(noise), FORMULA_STEPS, delta, Relation.SUBSTITUTION, 1e-3)
+            return compute_epsilon((Spending(mechanism(noise), FORMULA_STEPS),), delta, Relation.SUBSTITUTION)
 
         rows += [
             {

@@ -214,17 +214,16 @@ def main() -> None:
     parser.add_argument("--settings", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args()
-    from redactory.training.accounting import compute_epsilon
+    from redactory.training.accounting import Spending, compare_examples
     from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
     rows, place = [], args.first
     while len(rows) < args.settings:
         own = drawn(random.Random(place))
         place += 1
-        about = compute_epsilon(
-            PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0), own.steps, own.delta, Relation(own.relation)
-        )
-        if about is None or not 1e-3 < about < 100:
+        spent = Spending(PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0), own.steps)
+        about = compare_examples((spent,), Relation(own.relation)).estimate_epsilon(own.delta)
+        if not 1e-3 < about < 100:
             continue
         try:
             value = exact(own, about)

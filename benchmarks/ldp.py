@@ -28,7 +28,7 @@ from redactory.training.accounting.published_epsilons import (
     compute_published_gaussian_epsilon,
     compute_published_ldp_epsilon,
 )
-from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise, compute_message_epsilon
+from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise, confirm_message_epsilon
 
 DELTA, DRAWS = 1e-5, 5
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -102,7 +102,7 @@ def made(job: Job, corpus: Clauses, out: Path, encoding: Mapping[str, Any]) -> d
     return {
         **asdict(job),
         "noise": noise,
-        "epsilon_sound": compute_message_epsilon(noise, vectors, FixedSends(), DELTA),
+        "epsilon_sound": confirm_message_epsilon(noise, vectors, FixedSends(), DELTA).value,
         "epsilon_as_published": compute_published_gaussian_epsilon(noise, 1, DELTA, vectors),
         "epsilon_as_published_sampled": compute_published_ldp_epsilon(noise, *SAMPLED, DELTA, vectors),
         "sentences": told["slots"],

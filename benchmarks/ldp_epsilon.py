@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from epsilons import compute_epsilon
 from line_plot import Axes, Line, line_plot
 
-from redactory.training.accounting import Spending, compute_total_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
@@ -33,7 +34,6 @@ from redactory.training.ldp.accounting import (
     Participation,
     VisibleSampling,
     calibrate_message_noise,
-    compute_message_epsilon,
     confirm_message_epsilon,
     make_message_mechanism,
 )
@@ -97,7 +97,7 @@ def training(rate: float, steps: int, claim: float) -> dict[str, Any]:
         "delta": delta,
         "noise_multiplier": noise,
         "as_published": claim,
-        "exact_add_remove": compute_total_epsilon((own,), delta, Relation.ADD_OR_REMOVE),
+        "exact_add_remove": compute_epsilon((own,), delta, Relation.ADD_OR_REMOVE),
         "hidden": _sound(noise, HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps), delta),
         "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
         "expected_sends": rate * steps,
@@ -116,7 +116,7 @@ def composition(steps: int) -> dict[str, Any]:
     noise = compute_published_ldp_noise(EPSILONS[0], rate, often, delta)
     own = (Spending(make_message_mechanism(noise, 1, rate), steps),)
     hidden = HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps)
-    one = compute_message_epsilon(noise, 1, hidden.model_copy(update={"steps": 1}), delta / (2 * steps))
+    one = confirm_message_epsilon(noise, 1, hidden.model_copy(update={"steps": 1}), delta / (2 * steps)).value
     assert one is not None
     return {
         "rate": rate,
@@ -125,7 +125,7 @@ def composition(steps: int) -> dict[str, Any]:
         "noise_multiplier": noise,
         "as_published": compute_published_ldp_epsilon(noise, rate, steps, delta),
         "moments": compute_renyi_epsilon(own, delta, Relation.ADD_OR_REMOVE),
-        "exact_add_remove": compute_total_epsilon(own, delta, Relation.ADD_OR_REMOVE),
+        "exact_add_remove": compute_epsilon(own, delta, Relation.ADD_OR_REMOVE),
         "hidden": _sound(noise, hidden, delta),
         "hidden_advanced": advanced(one, steps, delta / 2),
         "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
@@ -147,7 +147,7 @@ def answered(rate: float, epsilon: float) -> dict[str, Any]:
         "queries": ASKED,
         "noise_multiplier": noise,
         "noise_of_true": noise / math.sqrt(rate * steps),
-        "sound": compute_message_epsilon(noise, 1, way, DELTA),
+        "sound": confirm_message_epsilon(noise, 1, way, DELTA).value,
         "as_published": compute_published_ldp_epsilon(noise, rate, steps, DELTA),
     }
 

@@ -10,8 +10,8 @@ from line_plot import Axes, Line, line_plot
 
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.bounded_accounting import BoundedTraining, compute_zero_out_epsilon, suggest_cap
-from redactory.training.uedp.federated_accounting import compute_federated_epsilon
+from redactory.training.uedp.bounded_accounting import BoundedTraining, confirm_zero_out_epsilon, suggest_cap
+from redactory.training.uedp.federated_accounting import confirm_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
 COLOURS = {
@@ -48,7 +48,7 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
                 "as_published": compute_moments_epsilon(rate, Z, steps, DELTA),
                 "sound": _alg1(zeta, users, None, steps),
                 "sound_enforced_spread": _alg1(zeta, users, spread, steps),
-                "bounded": compute_zero_out_epsilon(own, DELTA).epsilon,
+                "bounded": confirm_zero_out_epsilon(own, DELTA).value,
             }
         )
     return {
@@ -74,7 +74,7 @@ def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
     mechanism = PoissonUsersGaussian(
         sampling_rate=USER_RATE, noise_multiplier=zeta, clip_norm=1.0, normaliser=1.0, users=users, entities=entities
     )
-    return compute_federated_epsilon(mechanism, steps, DELTA, PrivacyUnit.BOTH).epsilon
+    return confirm_federated_epsilon(mechanism, steps, DELTA, PrivacyUnit.BOTH).value
 
 
 def drawn(told: Mapping[str, Any]) -> str:

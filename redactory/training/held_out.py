@@ -19,7 +19,6 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.training.accounting.epsilons import replace_infinite_by_none
 from redactory.training.chat import ChatCodec
 from redactory.training.data import IntArray, PublicText, open_public_text, read_public_texts
 from redactory.training.model import LanguageModel, TextClassifier
@@ -119,7 +118,7 @@ class HeldOutCurve:
             loss_masks = (np.array([*codec.encode_with_loss_mask(text)[1], False], bool) for text in texts)
             scores = [values[loss_mask] for values, loss_mask in zip(scores, loss_masks, strict=True)]
             words = [sum(len(turn.split()) for turn in codec.extract_turns_in_loss(text)) for text in texts]
-        return {"loss": replace_infinite_by_none(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
+        return {"loss": _keep_finite(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
 
     def _measure_classifier(self) -> dict[str, Any]:
         assert isinstance(self.model, TextClassifier)
@@ -127,7 +126,7 @@ class HeldOutCurve:
         names: list[str | None] = list(self.model.classes)
         true_classes, predicted = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
         return {
-            "loss": replace_infinite_by_none(float(-scores[np.arange(len(true_classes)), true_classes].mean())),
+            "loss": _keep_finite(float(-scores[np.arange(len(true_classes)), true_classes].mean())),
             "error_rate": float((predicted != true_classes).mean()),
             # if all texts have one class, predicting it always is correct
             "most_said": None
@@ -140,3 +139,7 @@ def read_curve_rows(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a stored curve; empty without a file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows
+
+
+def _keep_finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -84,20 +83,6 @@ def make_relation_name(unit: PrivacyUnit, adjacency: Adjacency) -> str:
         }[unit]
     names = {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}
     return f"{names[unit.value]} {adjacency.value}"
-
-
-@dataclass(frozen=True)
-class UnitEpsilon:
-    """Epsilon at ``delta`` under a named relation; None, with a ``reason``, if none is finite."""
-
-    epsilon: float | None
-    delta: float
-    relation: str
-    reason: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.epsilon is None) != (self.reason is not None):
-            raise ValueError("needs either an epsilon or a reason why there is none")
 
 
 Task = Literal["next-word", "classify"]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -366,7 +367,13 @@ def _serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     command = [sys.executable, "-m", "redactory", "serve-http", "--port", "0", "--json", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REDACTORY_")}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # a test suite in the background of a shell ignores Ctrl-C, and so would its children
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             assert process.stdout is not None

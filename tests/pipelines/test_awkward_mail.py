@@ -147,6 +147,16 @@ def is_readable(copy: bytes, part: str) -> bool:
     return False
 
 
+def test_text_with_a_colon_is_no_field_of_a_report() -> None:
+    """The letters of ISO-2022-JP are ASCII, and one of them is a colon."""
+    encoded = quopri.encodestring("山田太郎".encode("iso2022_jp"))
+    data = b"Subject: x\n" + FRAMES["report"] % (b"Content-Transfer-Encoding: quoted-printable\n", encoded)
+    assert b":" in encoded
+    assert masked("mail", data, PATTERN) is None
+    fields = b"Reporting-MTA: dns; a.example\n\nFinal-Recipient: rfc822; b@c.example\nX-Own_name.2: y\n"
+    assert b"Reporting-MTA" in (masked("mail", b"Content-Type: message/delivery-status\n\n" + fields, PATTERN) or b"")
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     value=st.sampled_from(sorted(VALUES)),

@@ -33,8 +33,8 @@ from redactory.pipelines.modeling.synthesize import replace_values, select_by_le
 from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, write_manifest, write_success
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
+from redactory.training.accounting import compare_examples, confirm_epsilon
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.confirmation import confirm_single_epsilon
 from redactory.training.data import read_texts
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.histogram import Histogram, find_length_bin
@@ -251,7 +251,7 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
     shift = math.hypot(2.0 / TRAINING["noise_multiplier"], 2.0 / DEVIATION)
     assert told["epsilon"] == pytest.approx(compute_gaussian_epsilon(shift, 1e-5), rel=1e-3)
     spent = (Histogram(DEVIATION, {}).compute_spending(1),)
-    found = confirm_single_epsilon(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
+    found = confirm_epsilon(compare_examples(spent, Relation.SUBSTITUTION), 1e-5, "a histogram")
     assert found.bounds is not None
     assert found.value is not None
     assert found.bounds.lower <= found.value <= found.bounds.upper

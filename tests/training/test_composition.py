@@ -23,13 +23,14 @@ from redactory.pipelines.curation.models import seal_result
 from redactory.redaction import read_manifest
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
-from redactory.training.accounting import Spending, compute_total_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS, BudgetSettings
+from tests.training.accounting.worlds import prove_epsilon
 from tests.training.conftest import make_small_settings, write_run
 from tests.training.tiny_folders import causal_folder
 
@@ -65,7 +66,7 @@ def own(noise: float = NOISE) -> Spending:
 def test_events_of_all_models_are_composed(nights: list[RunFolder]) -> None:
     monday, tuesday = nights
     card = make_composed_card([(monday, "crt"), (tuesday, "crt"), (monday, "again")])
-    both = compute_total_epsilon((own(), own(), own(4.0)), 1e-5, Relation.SUBSTITUTION)
+    both = prove_epsilon((own(), own(), own(4.0)), 1e-5, Relation.SUBSTITUTION)
     assert card["epsilon"] == card["epsilon_substitution"] == pytest.approx(both)
     assert card["holds"]
     assert [one["model"] for one in card["models"]] == ["crt", "crt", "again"]
@@ -103,14 +104,14 @@ def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) 
     models = [(run, "crt") for run in runs]
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2, 3))
     card = make_composed_card(models)
-    assert card["epsilon"] == pytest.approx(compute_total_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon"] == pytest.approx(prove_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
     assert card["epsilon_add_remove"] == card["epsilon"]
     assert WORDS["across_an_index"] in card["assumptions"]
     # one that is not composed moves nothing that is counted
     two = make_composed_card([models[0], models[2]])
-    assert two["epsilon"] == pytest.approx(compute_total_epsilon(rows[:2], 1e-5, Relation.SUBSTITUTION))
+    assert two["epsilon"] == pytest.approx(prove_epsilon(rows[:2], 1e-5, Relation.SUBSTITUTION))
     assert redactory.guarantee(runs[2].root, "crt")["epsilon"] == pytest.approx(
-        compute_total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION)
+        prove_epsilon((own(),), 1e-5, Relation.SUBSTITUTION)
     )
 
 
@@ -118,7 +119,7 @@ def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -
     runs = [_of_an_index(tmp_path, name, names, trainer="crt-drop") for name, names in (("a", []), ("b", ["a"]))]
     card = make_composed_card([(run, "crt-drop") for run in runs])
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2))
-    assert card["epsilon"] == pytest.approx(compute_total_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon"] == pytest.approx(prove_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
 
 
 def with_histogram(run: RunFolder, deviation: float) -> RunFolder:
@@ -136,11 +137,11 @@ def test_a_histogram_costs_every_row_that_one_point_moves(tmp_path: Path) -> Non
     rows = [Spending(own().mechanism, 8, number) for number in (1, 2)]
     counts = [Spending(gaussian, 1, number) for number in (1, 2)]
     card = make_composed_card([(run, "crt") for run in runs])
-    assert card["epsilon"] == pytest.approx(compute_total_epsilon((*rows, *counts), 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon"] == pytest.approx(prove_epsilon((*rows, *counts), 1e-5, Relation.SUBSTITUTION))
     folded = write_run(tmp_path / "folded", policies=POLICIES, dedup={"rule": "S2", "group_size": 2})
     train_model(folded, unseeded())
     card = make_composed_card([(with_histogram(folded, deviation), "crt")])
-    assert card["epsilon"] == pytest.approx(compute_total_epsilon((rows[1], counts[1]), 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon"] == pytest.approx(prove_epsilon((rows[1], counts[1]), 1e-5, Relation.SUBSTITUTION))
 
 
 def test_what_points_of_several_runs_move_is_what_is_counted() -> None:
@@ -254,8 +255,8 @@ def test_a_training_that_cannot_be_built_is_not_booked_and_may_be_mended(tmp_pat
 
 def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
-    one = compute_total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
-    two = compute_total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION) or 0.0
+    one = prove_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    two = prove_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION) or 0.0
     budget = {"path": path, "epsilon": two + 0.01}
     for name in ("first", "second"):
         train_model(run, unseeded(name=name, budget=budget))
@@ -366,7 +367,7 @@ def test_what_the_card_refuses_is_neither_booked_nor_shown(manifest: Any, plan: 
 
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    one = compute_total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    one = prove_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
 
     def book(number: int) -> str:
         try:
@@ -399,7 +400,7 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     for number in (1, 2):
         Budget(settings(path, 50.0), UNIT).reserve_spending(f"id {number}", f"run/model-{number}", own())
     told = redactory.budget(config)
-    both = compute_total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION)
+    both = prove_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION)
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
     assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
     job = tmp_path / "job.yaml"

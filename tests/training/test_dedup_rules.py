@@ -13,11 +13,12 @@ from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.shards import EXAMPLES, write_part
 from redactory.training import make_guarantee_card, train_model
-from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon, epsilons
-from redactory.training.accounting.confirmation import bound_group_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from redactory.training.trainers import TRAINERS
+from tests.training.accounting.worlds import prove_epsilon, prove_group_epsilon
 from tests.training.conftest import make_small_settings, write_run
 
 OWN = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
@@ -34,13 +35,13 @@ def card_of(folder: Path, mode: Mode, trainer: str = "crt", **manifest: Any) -> 
 
 def test_under_s2_every_figure_is_of_two_points_exchanged(tmp_path: Path) -> None:
     card = card_of(tmp_path, "folded")
-    assert card["epsilon_substitution"] == compute_group_epsilon((Spending(OWN, 8),), 1e-5, 2)
+    assert card["epsilon_substitution"] == prove_group_epsilon((Spending(OWN, 8),), 1e-5, 2, 2)
     # the chain leaves too little delta for the main accountant: the proved bound is printed
-    assert card["epsilon_group"]["2"] == bound_group_epsilon((Spending(OWN, 8),), 1e-5, 4).upper
+    assert card["epsilon_group"]["2"] == prove_group_epsilon((Spending(OWN, 8),), 1e-5, 4, 4)
     assert card["accountants"]["alone"] == ["epsilon_group 2"]
-    assert card["epsilon_add_remove"] == compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_add_remove"] == prove_epsilon((Spending(OWN, 8),), 1e-5, Relation.SUBSTITUTION)
     assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
-    assert card["epsilon_substitution"] > 1.5 * compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
+    assert card["epsilon_substitution"] > 1.5 * prove_epsilon((Spending(OWN, 8),), 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
     assert card["sensitivity"] == 4.0
     assert any("rule S2" in text and "at most two" in text for text in card["assumptions"])
 
@@ -71,15 +72,15 @@ def test_every_rule_has_its_words() -> None:
 
 def test_dpsgd_trains_on_originals_whatever_the_rule(tmp_path: Path) -> None:
     card = card_of(tmp_path, "minhash", trainer="dpsgd")
-    assert card["epsilon_substitution"] == compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_substitution"] == prove_epsilon((Spending(OWN, 8),), 1e-5, Relation.SUBSTITUTION)
     assert card["sensitivity"] == 2.0
 
 
-def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epsilons, "GROUP_DISCRETIZATION", 5e-2)
-    one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, group_size=points) for points in (1, 2))
+def test_noise_is_calibrated_to_what_one_point_exchanges() -> None:
+    own = make_small_settings(noise_multiplier=None, epsilon=4.0)
+    one, two = (TRAINERS["crt"].calibrate_noise(own, 8, rows) for rows in (1, 2))
     assert one < two
-    found: Any = compute_group_epsilon((Spending(PoissonGaussian(0.25, two, 1.0, 1.0), 8),), 1e-5, 2)
+    found: Any = prove_group_epsilon((Spending(PoissonGaussian(0.25, two, 1.0, 1.0), 8),), 1e-5, 2, 2)
     assert 3.99 < found <= 4.0
 
 

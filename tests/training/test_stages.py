@@ -17,17 +17,18 @@ from redactory.foundation.records import read_records
 from redactory.pipelines.measure.evaluate_attacks import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
-from redactory.training.accounting import Spending, compute_total_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.ldp.encoder import _read_trained_model_provenance
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from tests.training.accounting.worlds import prove_epsilon
 from tests.training.conftest import make_small_settings, write_run
 
 NOISE = (3.0, 4.0)
 FRESH = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}
 SPENT = tuple(Spending(PoissonGaussian(0.25, noise, 1.0, 256.0), 8) for noise in NOISE)
-BOTH = compute_total_epsilon(SPENT, 1e-5, Relation.SUBSTITUTION)
+BOTH = prove_epsilon(SPENT, 1e-5, Relation.SUBSTITUTION)
 
 
 def unseeded(noise: float, model: Any, **changes: Any) -> Any:

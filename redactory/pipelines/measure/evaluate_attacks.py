@@ -325,9 +325,9 @@ def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], u
     if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
     relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
-    spendings = (training.accounting.Spending(facts.mechanism, facts.steps),)
-    curve = training.accounting.epsilons.compute_privacy_curve(spendings, relation)
-    level = one_run_audit.make_curve_level_function(curve)
+    spending = training.accounting.Spending(facts.mechanism, facts.steps)
+    compared = training.accounting.compare_examples((spending,), relation)
+    level = one_run_audit.make_curve_level_function(compared.estimate_curve())
     p_values = [
         one_run_audit.compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level)
         for s in audit["by_share"]

@@ -154,6 +154,7 @@ _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
 _ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{8,}={0,2}[ \t\r]*$|\A\s*+\S*+\s*+\Z", re.MULTILINE)
 """What may be quoted-printable or base64."""
+_FIELD_NAME = re.compile(r"[\w.-]+", re.ASCII)
 _FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
 _TIME = re.compile(rb"\d:\d\d")
 _FIELDS_START = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\r?\n)*(?=[!-9;-~]+[ \t]*:)")
@@ -229,6 +230,9 @@ class _Part:
 
     def _read_field(self, name: str, value: str) -> None:
         """Read a field, and its name, which may come from a person."""
+        if self.kind == "fields" and not _FIELD_NAME.fullmatch(name):
+            # text where fields are expected, with a colon in it, and nothing says how it is encoded
+            raise UnreadableDocument(BROKEN_DOCUMENT)
         header = [name, _decode_header(value)]
         self.fields.append(header)
         if name.lower() not in _STANDARD_HEADERS:

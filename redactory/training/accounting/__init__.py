@@ -1,16 +1,18 @@
-"""Compute epsilons from privacy events: unknown events are refused, and two accountants must agree.
+"""Prove epsilons of privacy events: unknown events are refused, and two accountants must agree.
 
-``dominating_pairs`` has the spent mechanisms and their worlds. ``epsilons`` is the main accountant, on
-``loss_distributions`` (dp_accounting); ``verification`` is the independent second one, with proved rounding.
-``confirmation`` compares both, ``calibration`` finds noise for a target, ``curves`` has groups and chains of worlds.
-``bounds`` has the chain and the revealed bound, ``published_epsilons`` what the papers print, with that label.
+``comparisons`` states what an epsilon compares, and confirms it: ``dominating_pairs`` has the spent mechanisms and
+their worlds, ``verification`` proves bounds, ``loss_distributions`` estimates with dp_accounting. ``calibration`` finds
+noise for a target. ``bounds`` has the chain and the revealed bound, ``published_epsilons`` what the papers print, with
+that label.
 """
 
-from redactory.training.accounting.calibration import calibrate_noise as calibrate_noise
+from redactory.training.accounting.calibration import NoiseSearch as NoiseSearch
+from redactory.training.accounting.calibration import find_noise as find_noise
+from redactory.training.accounting.comparisons import Comparison as Comparison
+from redactory.training.accounting.comparisons import ConfirmedEpsilon as ConfirmedEpsilon
+from redactory.training.accounting.comparisons import compare_examples as compare_examples
+from redactory.training.accounting.comparisons import compare_units as compare_units
+from redactory.training.accounting.comparisons import confirm_epsilon as confirm_epsilon
 from redactory.training.accounting.dominating_pairs import Spending as Spending
 from redactory.training.accounting.dominating_pairs import Spendings as Spendings
 from redactory.training.accounting.dominating_pairs import make_event_tree as make_event_tree
-from redactory.training.accounting.epsilons import compute_epsilon as compute_epsilon
-from redactory.training.accounting.epsilons import compute_group_epsilon as compute_group_epsilon
-from redactory.training.accounting.epsilons import compute_removal_epsilon as compute_removal_epsilon
-from redactory.training.accounting.epsilons import compute_total_epsilon as compute_total_epsilon

@@ -40,17 +40,23 @@ def compute_chain_epsilon(
     4096 (``docs/guarantees.md``, "Groups of points").
     """
 
-    def compute_one_way_epsilon(curve_to_middle: PrivacyCurve, curve_from_middle: PrivacyCurve) -> float:
-        best = math.inf
-        for share in splits:
-            a = curve_to_middle(share * delta)
-            rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
-            if a < min(best, MAX_FIRST_EPSILON) and rest > MIN_REMAINING_DELTA:
-                best = min(best, a + curve_from_middle(rest))
-        return best if best < MAX_EPSILON else math.inf
+    epsilon = compute_one_way_epsilon(first_curve, second_curve, delta, splits)
+    if first_curve is second_curve:
+        return epsilon
+    return max(epsilon, compute_one_way_epsilon(second_curve, first_curve, delta, splits))
 
-    epsilon = compute_one_way_epsilon(first_curve, second_curve)
-    return epsilon if first_curve is second_curve else max(epsilon, compute_one_way_epsilon(second_curve, first_curve))
+
+def compute_one_way_epsilon(
+    first_curve: PrivacyCurve, second_curve: PrivacyCurve, delta: float, splits: Sequence[float]
+) -> float:
+    """Compute :func:`compute_chain_epsilon` of P against Q alone, not of Q against P."""
+    best = math.inf
+    for share in splits:
+        a = first_curve(share * delta)
+        rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
+        if a < min(best, MAX_FIRST_EPSILON) and rest > MIN_REMAINING_DELTA:
+            best = min(best, a + second_curve(rest))
+    return best if best < MAX_EPSILON else math.inf
 
 
 def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:

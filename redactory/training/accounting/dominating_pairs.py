@@ -1,13 +1,14 @@
 """The spent mechanisms, and the pair of worlds that dominates one step of each, for every network.
 
 A pair (P, Q) consists of two mixtures of Gaussians with one deviation; its privacy loss log dP/dQ rises along
-the line for every pair made here. The second accountant states its own pairs (``verification``). Proofs:
-``docs/guarantees.md``, "Substitution", "Groups of points" and "Correlated noise".
+the line for every pair made here. ``verification`` states its own pairs. Proofs: ``docs/guarantees.md``,
+"Substitution" and "Groups of points".
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -47,12 +48,12 @@ Spendings = tuple[Spending, ...]
 
 
 def normalize_spendings(spendings: Spendings) -> Spendings:
-    """Normalise for accountants: lengths in units of the clip, whatever the mean is over, and at least one step."""
-    return tuple(
-        replace(spending, mechanism=replace(spending.mechanism, clip_norm=1.0, normaliser=1.0, noise="float"))
-        for spending in spendings
-        if spending.steps
-    )
+    """Normalise for accountants: equal mechanisms together, lengths in units of the clip, at least one step."""
+    steps: Counter[tuple[Mechanism, int]] = Counter()
+    for one in spendings:
+        mechanism = replace(one.mechanism, clip_norm=1.0, normaliser=1.0, noise="float")
+        steps[mechanism, one.rows] += one.steps
+    return tuple(Spending(mechanism, count, rows) for (mechanism, rows), count in steps.items() if count)
 
 
 def compute_failure_delta(spendings: Spendings) -> float:

@@ -1,7 +1,7 @@
-"""The main accountant: privacy loss distributions of dp_accounting (Google), composed over all steps.
+"""The estimate: privacy loss distributions of dp_accounting (Google), composed over all steps.
 
 The library discretises a step's losses by "connect the dots" (Doroshenko et al. 2022), which only raises delta, and
-composes steps by Fourier transform. Its floating point is not analysed: the second accountant proves how far from the
+composes steps by Fourier transform. Its floating point is not analysed: ``verification`` proves how far from the
 truth an epsilon can be (``docs/guarantees.md``, "Two accountants"). For pairs that the library lacks (groups, hidden
 classes) this module computes delta at each point of the grid, and the library does the rest.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _ROUNDING_ALLOWANCE = 8.0 * 2.0**-53
-"""Times the root of the number of grid points times steps: an estimate, which the second accountant checks."""
+"""Times the root of the number of grid points times steps: an estimate, which is compared with proved bounds."""
 _TAIL_MASS, _TRUNCATED_MASS = 1e-22, 1e-18
 """Mass that counts as infinite loss: in each tail of one step, and of all steps together."""
 _INTERVAL_SHARE_OF_DEVIATION, _FINE_INTERVAL = 0.05, 1e-4

@@ -1,9 +1,9 @@
-"""The second accountant: a privacy loss distribution of our own, rounded both ways.
+"""The proved bounds: a privacy loss distribution of our own, rounded both ways.
 
-It shares no arithmetic with the main one, and states its own pairs. A step's loss L is cut into buckets of width h. The
-bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is post-processing, so the
-composition of merged outcomes bounds the truth from below. l goes to kh and (k+1)h in shares that keep its mean, and T
-steps are one FFT. With S the sum of the T losses on the grid,
+It shares no arithmetic with dp_accounting, and states its own pairs. A step's loss L is cut into buckets of width h.
+The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)). Merging outcomes is post-processing, so
+the composition of merged outcomes bounds the truth from below. l goes to kh and (k+1)h in shares that keep its mean,
+and T steps are one FFT. With S the sum of the T losses on the grid,
 
 - *from below*: T merged losses differ from S by a martingale with steps in an interval of width h, so by more than
   h·√(T/2·log(1/η)) with probability at most η (Azuma and Hoeffding);
@@ -29,7 +29,6 @@ from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.dominating_pairs import (
-    MAX_GROUP_SHIFT_RATIO,
     MAX_SHIFT_DEVIATIONS,
     Branches,
     Composition,
@@ -37,11 +36,10 @@ from redactory.training.accounting.dominating_pairs import (
     FloatArray,
     Mixture,
     Spendings,
-    normalize_spendings,
 )
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 
-_MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
+_MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _USUAL_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 16, 1 << 15
 _BUCKET_SLACK = 1.05
 """Buckets may be wider than a cell by this factor, because their edges are interpolated."""
 MAX_RELATIVE_GAP, MAX_ABSOLUTE_GAP = 1e-2, 1e-4
@@ -68,8 +66,8 @@ class EpsilonBounds:
     upper: float
 
     def is_tight_for(self, epsilon: float) -> bool:
-        """Whether ``epsilon``, an upper bound too, is proved to be at most 1% above the truth, or 1e-4."""
-        return math.isfinite(self.upper) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
+        """Whether ``epsilon``, by another accountant, is at most 1% above the lower bound, or 1e-4."""
+        return math.isfinite(epsilon) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
 
     def refutes(self, epsilon: float) -> bool:
         """Whether ``epsilon`` must be wrong: below the proved lower bound."""
@@ -100,7 +98,7 @@ def bound_one_order_epsilon(
             _TARGET_RELATIVE_GAP * min(max(estimate, _TARGET_ABSOLUTE_GAP / _TARGET_RELATIVE_GAP), _MAX_GAP_EPSILON),
             relative_gap * estimate,
         )
-        cell = max(apart / (3.2 * wander), min_bucket, 1e-13)
+        cell = max(min(apart / (3.2 * wander), loss_width / _USUAL_BUCKETS), min_bucket, 1e-13)
         fine_sum = _ComposedLoss.from_steps(composition, cell, tail, 0.1 * cell * wander / total)
         min_cell = fine_sum.measure_tilted_width(delta, rough) / (_MAX_CELLS - 8)
         if min_cell > cell:
@@ -385,7 +383,7 @@ def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
 
 
-# The pairs, stated again from the proofs: a slip in those of the main accountant is a disagreement.
+# The pairs, stated again from the proofs: a slip in those of ``dominating_pairs`` is a disagreement.
 
 
 def rederive_exchange_pair(rate: float, deviation: float) -> DominatingPair:
@@ -467,27 +465,19 @@ def _reverse_pair(pair: DominatingPair) -> DominatingPair:
 
 
 def rederive_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """State the pairs of each training's step, with the number of its steps, independently of the main accountant."""
-    return tuple(
-        (_rederive_dominating_pairs(spending.mechanism, relation), spending.steps)
-        for spending in normalize_spendings(spendings)
-    )
+    """State the pairs of each training's step, with the number of its steps, independently of ``dominating_pairs``."""
+    return tuple((_rederive_dominating_pairs(spending.mechanism, relation), spending.steps) for spending in spendings)
 
 
-def bound_removal_epsilon(
-    spendings: Spendings, delta: float, group_size: int, smaller_delta: float | None = None, relative_gap: float = 0.0
-) -> EpsilonBounds:
-    """Bound the epsilon of ``group_size`` examples that are there or not (:func:`bound_one_order_epsilon`)."""
+def rederive_removal_composition(spendings: Spendings, group_size: int) -> Composition:
+    """State the pairs of ``group_size`` examples there or not, each in ``rows`` rows of a training."""
     parts = []
-    for spending in normalize_spendings(spendings):
+    for spending in spendings:
         if not isinstance(spending.mechanism, PoissonGaussian):
             raise GuaranteeError("groups can only be accounted under Poisson sampling")
         rate, noise = spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier
-        if group_size * spending.rows > MAX_GROUP_SHIFT_RATIO * noise:
-            return EpsilonBounds(0.0, math.inf)
-        pair = rederive_removal_pair(rate, noise, group_size * spending.rows)
-        parts.append((((1.0, pair),), spending.steps))
-    return bound_composed_epsilon(tuple(parts), delta, smaller_delta, relative_gap)
+        parts.append((((1.0, rederive_removal_pair(rate, noise, group_size * spending.rows)),), spending.steps))
+    return tuple(parts)
 
 
 def bound_composed_epsilon(

@@ -15,10 +15,8 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
-from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.confirmation import confirm_single_epsilon
+from redactory.training.accounting import Spending, Spendings, compare_examples, compare_units, confirm_epsilon
 from redactory.training.count_selection import CountSelection
-from redactory.training.guarantee.metrics import confirm_removal_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings, TrainSettings
@@ -129,9 +127,10 @@ class Budget:
     def compute_epsilon(self, spendings: Spendings) -> float | None:
         """Compute the epsilon of ``spendings`` at the budget's delta, twice; None if it is not finite."""
         delta = self._settings.delta
-        if self._is_removal:
-            return confirm_removal_epsilon(spendings, delta, "the budget").value
-        return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
+        compared = (
+            compare_units(spendings, 1) if self._is_removal else compare_examples(spendings, Relation.SUBSTITUTION)
+        )
+        return confirm_epsilon(compared, delta, "the budget").value
 
     def summarize(self) -> dict[str, Any]:
         """Return {unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.

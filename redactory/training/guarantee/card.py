@@ -170,7 +170,7 @@ def make_unit_level_card(
             **texts,
             "notes": {**words["notes"], "curve": metrics.facts.get("curve_meaning", words["notes"]["curve"])},
         },
-        WORDS["second_accountant_of_units"] if metrics.bounds else metrics.no_bounds_reason,
+        WORDS["second_accountant"] if metrics.bounds else metrics.no_bounds_reason,
     )
 
 
@@ -440,12 +440,12 @@ def _load_template() -> Template:
     return environment.get_template("card.md.j2")
 
 
-def _iterate_bounds(card: dict[str, Any]) -> Iterator[tuple[str, float | None, float, float | None]]:
-    """Yield each epsilon with the second accountant's bounds."""
+def _iterate_bounds(card: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield each epsilon with the lower bound."""
     bounds = dict(card["accountants"]["bounds"]) if card["accountants"] else {}
     groups = bounds.pop("epsilon_group", {})
     for name, two in bounds.items():
         if card[name] is not None:
-            yield name, two["lower"], card[name], two["upper"]
+            yield name, two["lower"], card[name]
     for size, two in groups.items():
-        yield f"epsilon_group, {size}", two["lower"], card["epsilon_group"][size], two["upper"]
+        yield f"epsilon_group, {size}", two["lower"], card["epsilon_group"][size]

@@ -17,8 +17,8 @@ from typing import Any
 from redactory.detectors.settings import format_public_label_note, get_kinds, get_public_labels
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
-from redactory.training.accounting import make_event_tree
-from redactory.training.accounting.confirmation import NO_FINITE_EPSILON, ConfirmedEpsilon
+from redactory.training.accounting import ConfirmedEpsilon, compare_units, confirm_epsilon, make_event_tree
+from redactory.training.accounting.comparisons import NO_FINITE_EPSILON
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import describe_accountants, get_dedup_index, make_unit_level_card
@@ -28,7 +28,6 @@ from redactory.training.guarantee.metrics import (
     Metrics,
     add_user_epsilon_with_public_texts,
     compute_epsilons,
-    confirm_removal_epsilon,
     make_null_metrics,
     require_reasons,
 )
@@ -195,9 +194,9 @@ def _compose_unit_level_card(members: Sequence[_ComposedModel], delta: float, re
     metrics, first = Metrics(), members[0].card
     spendings = tuple(spending for member in members if (spending := member.spec.spending) is not None)
     confirmed = (
-        ConfirmedEpsilon(None, None, refusals)
+        ConfirmedEpsilon(None, reason=refusals)
         if refusals
-        else confirm_removal_epsilon(spendings, delta, "epsilon_sound")
+        else confirm_epsilon(compare_units(spendings, 1), delta, "epsilon_sound")
     )
     metrics.set_value("epsilon", confirmed.value, None, confirmed.reason or NO_FINITE_EPSILON)
     metrics.set_confirmed_epsilon("epsilon_sound", confirmed)
@@ -210,7 +209,7 @@ def _compose_unit_level_card(members: Sequence[_ComposedModel], delta: float, re
         **metrics.values,
         "curve": {},
         "reasons": metrics.reasons,
-        "accountants": describe_accountants(metrics, WORDS["second_accountant_of_units"]),
+        "accountants": describe_accountants(metrics, WORDS["second_accountant"]),
         **{key: WORDS["units"][key] for key in ("assumptions", "not_covered", "notes")},
     }
 

@@ -1,45 +1,37 @@
-"""Compute the metrics of a guarantee. A second accountant confirms each epsilon; a missing value has a reason."""
+"""Compute the metrics of a guarantee. Each epsilon is proved and checked; a missing value has a reason."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import Spending, Spendings, compute_group_epsilon, compute_removal_epsilon
-from redactory.training.accounting.confirmation import (
-    NO_FINITE_EPSILON,
-    ConfirmedEpsilon,
-    bound_group_epsilon,
-    confirm_epsilon,
-    confirm_single_epsilon,
-)
-from redactory.training.accounting.curves import make_group_epsilon_curve
-from redactory.training.accounting.dominating_pairs import compute_failure_delta
-from redactory.training.accounting.epsilons import compute_epsilon_curve
+from redactory.training.accounting import ConfirmedEpsilon, Spendings, compare_examples, compare_units, confirm_epsilon
+from redactory.training.accounting.comparisons import NO_FINITE_EPSILON
 from redactory.training.accounting.published_epsilons import describe_published_crt
-from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
-    compute_epsilon_by_example_count,
-    compute_user_removal_epsilon,
-    compute_zero_out_epsilon,
+    confirm_epsilon_by_example_count,
+    confirm_user_removal_epsilon,
+    confirm_zero_out_epsilon,
     count_affected_examples,
 )
 from redactory.training.uedp.federated_accounting import (
     NO_SHARE_REASON,
-    compute_epsilon_by_user_count,
     compute_published_federated_epsilon,
+    confirm_epsilon_by_user_count,
     confirm_federated_epsilon,
     get_max_users_per_entity,
+    name_federated_relation,
 )
-from redactory.training.unit_settings import PrivacyUnit
+from redactory.training.unit_settings import Adjacency, PrivacyUnit, make_relation_name
 
 EPSILON_NAMES = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
@@ -52,13 +44,11 @@ POLICIES_UNUSED_REASON = (
     "this trainer does not use the policies: epsilon_substitution covers a secret in an example of the "
     "private split, but not a vocabulary taken from public/"
 )
-MAX_VERIFIED_EPSILON, MAX_VERIFIED_RATIO = 500.0, 24.0
-"""Limits of epsilon, and of K/σ, above which the second accountant is not run: such a value protects nobody."""
 
 
 @dataclass
 class Metrics:
-    """Hold metrics by name: ``values``, ``reasons`` for null values, ``bounds`` of the second accountant.
+    """Hold metrics by name: ``values``, ``reasons`` for null values, proved ``bounds``.
 
     ``unconfirmed`` lists epsilons that were computed once; ``no_bounds_reason`` says why it was not run. For users
     and entities, ``relation`` belongs to the main epsilon and ``facts`` are its inputs (adjacency, K or M, rule, caps).
@@ -71,14 +61,6 @@ class Metrics:
     relation: str = "none"
     facts: dict[str, Any] = field(default_factory=dict)
     no_bounds_reason: str | None = None
-    _confirmed: dict[tuple[Any, ...], ConfirmedEpsilon] = field(default_factory=dict, repr=False, compare=False)
-
-    def confirm_once(self, spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
-        """Confirm the epsilon of one example; several metrics may need the same one, and each takes half a second."""
-        key = (spendings, delta, relation)
-        if key not in self._confirmed:
-            self._confirmed[key] = confirm_single_epsilon(spendings, delta, relation, name)
-        return self._confirmed[key]
 
     def set_confirmed_epsilon(self, name: str, confirmed: ConfirmedEpsilon) -> None:
         """Set ``name`` to the confirmed epsilon with its bounds and reason."""
@@ -89,12 +71,24 @@ class Metrics:
     def set_value(
         self, name: str, value: Any, bounds: EpsilonBounds | None = None, reason: str = NO_FINITE_EPSILON
     ) -> None:
-        """Set ``name`` to ``value``, with the second accountant's ``bounds``, or a ``reason`` if it is None."""
+        """Set ``name`` to ``value``, with proved ``bounds``, or a ``reason`` if it is None."""
         self.values[name] = value
         if value is None:
             self.reasons[name] = reason
         if bounds is not None:
             self.bounds[name] = round_bounds_outwards(bounds)
+
+    def set_epsilons_by_size(self, name: str, epsilons: Mapping[int, ConfirmedEpsilon], missing: str) -> None:
+        """Set ``name`` to the confirmed epsilons of groups by their size; ``missing`` is the reason if one is None."""
+        self.values[name] = {str(size): confirmed.value for size, confirmed in epsilons.items()}
+        bounds = {str(size): confirmed.bounds for size, confirmed in epsilons.items()}
+        if known := {size: round_bounds_outwards(both) for size, both in bounds.items() if both is not None}:
+            self.bounds[name] = known
+        self.unconfirmed += [f"{name} {size}" for size, confirmed in epsilons.items() if confirmed.is_computed_once]
+        lacking = {size: confirmed.reason for size, confirmed in epsilons.items() if confirmed.reason is not None}
+        unusual = [f"{size}: {reason}" for size, reason in lacking.items() if reason != NO_FINITE_EPSILON]
+        if lacking:
+            self.reasons[name] = "; ".join([missing, *unusual])
 
     def copy_value(self, name: str, target: str) -> None:
         """Copy value, reason and bounds of ``name`` to ``target``."""
@@ -200,34 +194,14 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
             # a removed example makes room for another text of its user: this is an exchange, too
             metrics.copy_value("epsilon_substitution", name)
         else:
-            metrics.set_confirmed_epsilon(name, metrics.confirm_once(spendings, inputs.delta, between, name))
+            metrics.set_confirmed_epsilon(
+                name, confirm_epsilon(compare_examples(spendings, between), inputs.delta, name)
+            )
     is_removal = inputs.missed_span_relation is Relation.ADD_OR_REMOVE
     metrics.copy_value("epsilon_add_remove" if is_removal else "epsilon_substitution", "epsilon")
     _add_group_epsilons(inputs, metrics)
     _add_policy_epsilons(inputs, metrics)
     return metrics
-
-
-def confirm_removal_epsilon(spendings: Spendings, delta: float, name: str, group_size: int = 1) -> ConfirmedEpsilon:
-    """Compute epsilon of ``group_size`` units whose examples are null in the other world, with both accountants."""
-    return confirm_epsilon(
-        lambda at: compute_removal_epsilon(spendings, at, group_size),
-        lambda at: bound_removal_epsilon(spendings, at, group_size),
-        delta,
-        name,
-        compute_failure_delta(spendings),
-    )
-
-
-def _confirm_group_epsilon(inputs: EpsilonInputs, group_size: int) -> ConfirmedEpsilon:
-    if inputs.missed_span_relation is Relation.ADD_OR_REMOVE:
-        return confirm_removal_epsilon(inputs.spendings, inputs.delta, f"a group of {group_size}", group_size)
-    return confirm_epsilon(
-        lambda at: compute_group_epsilon(inputs.spendings, at, group_size),
-        lambda at: bound_group_epsilon(inputs.spendings, at, group_size),
-        inputs.delta,
-        f"a group of {group_size}",
-    )
 
 
 def _add_group_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
@@ -236,17 +210,10 @@ def _add_group_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
         metrics.values[name] = {str(size): None for size in inputs.group_sizes}
         metrics.reasons |= {name: NO_COUNTED_GROUP_EPSILON} if inputs.group_sizes else {}
         return
-    values, seconds, reasons = metrics.values.setdefault(name, {}), metrics.bounds.setdefault(name, {}), []
-    for size in inputs.group_sizes:
-        confirmed = _confirm_group_epsilon(inputs, size)
-        values[str(size)] = confirmed.value
-        if confirmed.value is not None and confirmed.bounds is not None:
-            seconds[str(size)] = round_bounds_outwards(confirmed.bounds)
-            metrics.unconfirmed += [f"{name} {size}"] if confirmed.is_computed_once else []
-        elif confirmed.reason not in (None, NO_FINITE_EPSILON):
-            reasons.append(f"{size} examples: {confirmed.reason}")
-    if None in values.values():
-        metrics.reasons[name] = "; ".join([NO_GROUP_EPSILON, *reasons])
+    is_removal = inputs.missed_span_relation is Relation.ADD_OR_REMOVE
+    compared = {size: compare_units(inputs.spendings, size, 0 if is_removal else size) for size in inputs.group_sizes}
+    confirmed = {size: confirm_epsilon(one, inputs.delta, f"a group of {size}") for size, one in compared.items()}
+    metrics.set_epsilons_by_size(name, confirmed, NO_GROUP_EPSILON)
 
 
 def _add_policy_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
@@ -285,7 +252,7 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     if inner >= 1.0:
         metrics.set_value(name, 0.0, EpsilonBounds(0.0, 0.0))
         return
-    confirmed = metrics.confirm_once(inputs.spendings, inner, inputs.missed_span_relation, name)
+    confirmed = confirm_epsilon(compare_examples(inputs.spendings, inputs.missed_span_relation), inner, name)
 
     def compute_amplified_epsilon(epsilon: float | None) -> float | None:
         return compute_bayesian_epsilon(lambda _: epsilon, inputs.delta, inputs.gamma, delta_2)
@@ -340,7 +307,7 @@ def add_user_epsilon_with_public_texts(metrics: Metrics, specs: Sequence[Trainin
         metrics.set_value(name, None, None, reason)
         return
     all_spendings = (*filter(None, spendings), *selections.values())
-    metrics.set_confirmed_epsilon(name, confirm_removal_epsilon(all_spendings, delta, name))
+    metrics.set_confirmed_epsilon(name, confirm_epsilon(compare_units(all_spendings, 1), delta, name))
 
 
 def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
@@ -353,37 +320,16 @@ def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
 def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
-    size = None if bounding.rule == "none" else count_affected_examples(training)
-    main = compute_zero_out_epsilon(training, spec.delta)
-    rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
-    if main.epsilon is None or main.epsilon >= MAX_VERIFIED_EPSILON or points / sigma > MAX_VERIFIED_RATIO:
-        # the epsilon is then an upper bound of the exact pair's, and protects nobody
-        metrics.set_value("epsilon_sound", main.epsilon, None, main.reason or "")
-        metrics.unconfirmed += ["epsilon_sound"] if main.epsilon is not None else []
-    else:
-        exact = make_group_epsilon_curve(points, rate, sigma, training.steps)
-        spendings = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
-        metrics.set_confirmed_epsilon(
-            "epsilon_sound",
-            confirm_epsilon(
-                exact, lambda at: bound_removal_epsilon(spendings, at, points), spec.delta, "epsilon_sound"
-            ),
-        )
-    vanishing = compute_user_removal_epsilon(training, spec.delta)
-    metrics.set_value("epsilon_user_removal", vanishing.epsilon, None, vanishing.reason or "")
+    metrics.set_confirmed_epsilon("epsilon_sound", confirm_zero_out_epsilon(training, spec.delta))
+    metrics.set_confirmed_epsilon("epsilon_user_removal", confirm_user_removal_epsilon(training, spec.delta))
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
-    groups = compute_epsilon_by_example_count(training, spec.delta)
-    metrics.values["curve"] = {str(count): unit_epsilon.epsilon for count, unit_epsilon in groups.items()}
-    metrics.unconfirmed += ["curve", *(["epsilon_user_removal"] if vanishing.epsilon is not None else [])]
-    lacking = [unit_epsilon.reason for unit_epsilon in groups.values() if unit_epsilon.reason is not None]
-    if lacking:
-        metrics.reasons["curve"] = lacking[0]
-    metrics.relation, metrics.no_bounds_reason = main.relation, texts["no_second"]
+    metrics.set_epsilons_by_size("curve", confirm_epsilon_by_example_count(training, spec.delta), NO_GROUP_EPSILON)
+    metrics.relation = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
     metrics.facts = {
-        "adjacency": main.relation,
-        "adjacency_user_removal": vanishing.relation,
-        "adjacency_curve": groups[1].relation.replace("at most 1 examples", "at most K examples"),
-        "K": size,
+        "adjacency": metrics.relation,
+        "adjacency_user_removal": make_relation_name(training.protect, Adjacency.USER_REMOVAL),
+        "adjacency_curve": f"any units with at most K examples, {Adjacency.FIXED_GRAPH.value}",
+        "K": None if bounding.rule == "none" else count_affected_examples(training),
         **bounding.model_dump(include={"rule", "k_user", "k_entity", "entities_per_point"}),
     }
 
@@ -391,24 +337,21 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
 def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, metrics: Metrics) -> None:
     """Add the smallest proved bound, the published epsilon, and the curve over users or their spread."""
     arguments, texts = (mechanism, spec.steps, spec.delta, spec.protected_unit), WORDS["units"]
-    epsilon, bounds = confirm_federated_epsilon(*arguments)
-    metrics.set_value("epsilon_sound", epsilon.epsilon, bounds, epsilon.reason or "")
+    metrics.set_confirmed_epsilon("epsilon_sound", confirm_federated_epsilon(*arguments))
     published = compute_published_federated_epsilon(mechanism, spec.steps, spec.delta)
     metrics.set_value("epsilon_as_published", published, None, NO_SHARE_REASON)
-    epsilons = compute_epsilon_by_user_count(*arguments)
-    metrics.values["curve"] = {str(size): epsilon for size, epsilon in epsilons.items()}
-    if None in metrics.values["curve"].values():
-        metrics.reasons["curve"] = "no epsilon: none was found for so little noise"
+    metrics.set_epsilons_by_size("curve", confirm_epsilon_by_user_count(*arguments), NO_GROUP_EPSILON)
     metrics.set_value("epsilon_user_removal", None, None, texts["only_bounded"])
-    metrics.unconfirmed = ["curve"] if bounds or epsilon.epsilon is None else ["epsilon_sound", "curve"]
-    metrics.relation = epsilon.relation
-    if bounds is None:
+    metrics.relation = name_federated_relation(mechanism, spec.protected_unit)
+    if not metrics.bounds:
         metrics.no_bounds_reason = (
-            texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
+            "there is no epsilon to confirm"
+            if metrics.values["epsilon_sound"] is None
+            else texts["no_second_of_entities"]
         )
     entities, of_users = mechanism.entities, spec.protected_unit.value == "users"
     facts = metrics.facts
-    facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
+    facts |= {"adjacency": metrics.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
         facts |= {
             "entity_rate": entities.entity_rate,
@@ -420,12 +363,13 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
     facts["curve_meaning"] = texts["group_curve" if of_users else "spread_curve"]
 
 
-# Epsilon while a training runs, from a curve that is composed in advance.
+# Epsilon while a training runs.
 
 
 RemarkFunction = Callable[[int], str]
 """Takes the number of finished noisy steps and returns the remark for the progress line."""
-_UNIT_CURVE_POINTS = 8
+_REMARKED_STEPS = 8
+"""Numbers of steps whose epsilon is proved: each takes up to a second, and bounds all earlier ones."""
 
 
 def make_empty_remark(steps: int) -> str:
@@ -434,29 +378,21 @@ def make_empty_remark(steps: int) -> str:
 
 
 def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
-    """Make the remark with an upper bound of epsilon so far, for one secret or unit; the card has the exact one."""
+    """Make the remark with an upper bound of epsilon so far, for one secret or unit."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == "none"
     if spending is None or spec.start or is_counted or is_unbounded:
         return make_empty_remark
-    if spec.trainer.hides_units and not spec.trainer.samples_users:
-        return _make_unit_epsilon_remark_function(spec)
-    curve = compute_epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)
-    return lambda steps: f", ε ≤ {format_upper(curve.get_upper_bound(steps), 3)}"
-
-
-def _make_unit_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
-    """Make the remark for K examples, from a few composed epsilons: each takes a second and bounds earlier steps."""
-    training, epsilons = make_bounded_training(spec), dict[int, float]()
-    stride = math.ceil(spec.steps / _UNIT_CURVE_POINTS)
+    trainer, mechanism, rows = spec.trainer, spec.mechanism, spec.exchanged_row_count
+    stride, epsilons = max(1, math.ceil(spec.steps / _REMARKED_STEPS)), dict[int, float]()
+    assert mechanism is not None
 
     def format_epsilon_remark(finished_steps: int) -> str:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))
         if count not in epsilons:
-            epsilons[count] = make_group_epsilon_curve(
-                spec.exchanged_row_count, training.sampling_rate, training.noise_multiplier, count
-            )(spec.delta)
+            comparison = trainer.compare_worlds(mechanism, count, rows, unit=spec.protected_unit)
+            epsilons[count] = comparison.bound_epsilon(delta).upper
         return f", ε ≤ {format_upper(epsilons[count], 3)}"
 
     return format_epsilon_remark

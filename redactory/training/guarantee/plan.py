@@ -10,14 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.epsilons import (
-    compute_epsilon_curve,
-    list_evenly_spaced_steps,
-    replace_infinite_by_none,
-)
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.expected_accuracy import predict_accuracy
@@ -35,20 +31,12 @@ from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
 from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
-from redactory.training.uedp.bounded_accounting import (
-    compute_zero_out_epsilon,
-    count_affected_examples,
-    list_candidate_caps,
-    suggest_cap,
-)
-from redactory.training.uedp.federated_accounting import (
-    compute_federated_epsilon,
-    compute_paper_noise_scale,
-    compute_published_federated_epsilon,
-)
+from redactory.training.uedp.bounded_accounting import count_affected_examples, list_candidate_caps, suggest_cap
+from redactory.training.uedp.federated_accounting import compute_paper_noise_scale, compute_published_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
-_CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
+_CURVE_POINTS, _UNIT_CURVE_POINTS, _CURVE_COARSENING = 12, 8, 10.0
+"""How many points the curves have, by dp_accounting alone, and how much coarser their grid is."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +126,11 @@ def plan_guarantee(
         "noise_calibrated": settings.noise_multiplier is None,
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
-    steps = {"steps_curve": _compute_unit_steps_curve(spec)} if trainer.hides_units and with_steps_curve else {}
+    steps = (
+        {"steps_curve": _estimate_unit_steps_curve(spec, plan["epsilon"])}
+        if trainer.hides_units and with_steps_curve
+        else {}
+    )
     return {**common, **plan, **steps}
 
 
@@ -149,7 +141,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
     assert spec.mechanism is not None
     batch, points, rate = spec.settings.expected_batch_size, inputs.points, spec.mechanism.sampling_rate
     parameters = count_max_parameters(spec.settings)
-    curve = _compute_example_steps_curve(spec)  # on the grid of the calibration: while that is at hand
     claim = EpsilonInputs.from_spec(spec)
     metrics = compute_epsilons(claim)
     metrics.set_value(
@@ -174,33 +165,37 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "second": metrics.bounds,
         "as_published": claim.published_crt_epsilons,
         "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
-        "curve": curve,
+        "curve": _estimate_example_steps_curve(spec, metrics.values),
     }
 
 
-def _compute_example_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
-    spending, inputs = spec.spending, EpsilonInputs.from_spec(spec)
-    assert spending is not None
+def _estimate_example_steps_curve(spec: TrainingSpec, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Estimate the epsilons at up to 12 numbers of steps; the last ones are the plan's own."""
     if spec.selection_spendings or spec.start is not None:
         return []  # of these steps alone it would be too low
-    delta, gamma = spec.delta, inputs.gamma
-    named = compute_epsilon_curve(spending, delta, inputs.missed_span_relation, _CURVE_POINTS)
-    inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
-    caught = [0.0] * len(named.steps)
-    if inputs.uses_policy and inner < 1.0:
-        caught = list(compute_epsilon_curve(spending, inner, inputs.missed_span_relation, _CURVE_POINTS).values)
+    delta, gamma, uses_policy = spec.delta, spec.rates.gamma, spec.trainer.uses_policy
     rows = []
-    for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
-        row: dict[str, Any] = {"steps": steps, "epsilon": replace_infinite_by_none(value)}
-        if inputs.uses_policy:
+    for steps in _list_evenly_spaced_steps(spec.steps, _CURVE_POINTS):
+        row: dict[str, Any] = {"steps": steps, "epsilon": _estimate_epsilon(spec, steps, delta)}
+        if uses_policy:
             row["epsilon_bayesian"] = compute_bayesian_epsilon(
-                lambda _, v=missed: replace_infinite_by_none(v),  # type: ignore[misc]
-                delta,
-                gamma,
-                0.0,
+                partial(_estimate_epsilon, spec, steps), delta, gamma, 0.0
             )
-        rows.append(row)
+        rows.append(row if steps < spec.steps else {name: values.get(name, steps) for name in row})
     return rows
+
+
+def _estimate_epsilon(spec: TrainingSpec, steps: int, delta: float) -> float | None:
+    """Estimate epsilon after ``steps`` steps by dp_accounting alone; None if not finite."""
+    assert spec.mechanism is not None
+    comparison = spec.trainer.compare_worlds(spec.mechanism, steps, spec.exchanged_row_count, unit=spec.protected_unit)
+    epsilon = comparison.estimate_epsilon(delta, _CURVE_COARSENING)
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _list_evenly_spaced_steps(total: int, max_points: int) -> list[int]:
+    """Return at most ``max_points`` numbers of steps up to ``total``, evenly spread."""
+    return sorted({max(1, round(total * index / max_points)) for index in range(1, max_points + 1)}) if total else []
 
 
 # Users and entities.
@@ -242,7 +237,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
             "assumes": WORDS["units"]["assumed_of_examples"],
-            "choices": _sweep_caps(spec, inputs, batch),
+            "choices": _sweep_caps(spec, inputs, batch, values["epsilon"]),
         }
     require_reasons(values, reasons)
     parameters = count_max_parameters(spec.settings)
@@ -263,31 +258,34 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     }
 
 
-def _sweep_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
-    """List other caps at the same noise and expected batch: what each keeps at most, and its epsilon.
+def _sweep_caps(
+    spec: TrainingSpec, inputs: PlanInputs, batch: float, planned_epsilon: float | None
+) -> list[dict[str, Any]]:
+    """List caps at the same noise and expected batch: what each keeps at most, and its epsilon, estimated.
 
     Up to k = n/U epsilon does not depend on k, so more examples cost nothing.
     """
     users, points = inputs.users, inputs.points
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
-    suggested, rows = suggest_cap(points, users), []
+    suggested, rows, own = suggest_cap(points, users), [], make_bounded_training(spec)
     for cap in list_candidate_caps(suggested):
         kept_examples = min(points, cap * users)
         training = replace(
-            make_bounded_training(spec),
+            own,
             sampling_rate=min(1.0, batch / kept_examples),
             k_user=None if spec.protected_unit is PrivacyUnit.ENTITIES else cap,
             k_entity=None if spec.protected_unit is PrivacyUnit.USERS else cap,
         )
-        row = {
+        row: dict[str, Any] = {
             "k": cap,
             "suggested": cap == suggested,
             "kept_at_most": kept_examples,
             "K": count_affected_examples(training),
         }
-        epsilon = compute_zero_out_epsilon(training, spec.delta).epsilon
-        rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": epsilon})
+        epsilon = training.compare_worlds(row["K"]).estimate_epsilon(spec.delta)
+        stated = planned_epsilon if training == own else epsilon if math.isfinite(epsilon) else None
+        rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": stated})
     return rows
 
 
@@ -309,15 +307,15 @@ def _describe_published_epsilons(
     }
 
 
-def _compute_unit_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
-    """Compute epsilon, and the published one, at up to eight numbers of steps."""
+def _estimate_unit_steps_curve(spec: TrainingSpec, last: float | None) -> list[dict[str, Any]]:
+    """Estimate epsilon, and compute the published one, at up to eight numbers of steps; the ``last`` is the plan's."""
     mechanism, rows = spec.mechanism, []
-    for count in list_evenly_spaced_steps(spec.steps, _UNIT_CURVE_POINTS):
+    for count in _list_evenly_spaced_steps(spec.steps, _UNIT_CURVE_POINTS):
         published = None
         if isinstance(mechanism, PoissonUsersGaussian):
-            epsilon = compute_federated_epsilon(mechanism, count, spec.delta, spec.protected_unit).epsilon
             published = (compute_published_federated_epsilon(mechanism, count, spec.delta) or {}).get("epsilon")
-        else:
-            epsilon = compute_zero_out_epsilon(replace(make_bounded_training(spec), steps=count), spec.delta).epsilon
+        epsilon = last
+        if count < spec.steps and spec.settings.bounding.rule != "none":
+            epsilon = _estimate_epsilon(spec, count, spec.delta)
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})
     return rows

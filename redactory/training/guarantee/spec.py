@@ -19,7 +19,7 @@ from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.records import compute_chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import find_release, is_finished
-from redactory.training.accounting import Spending, Spendings, calibrate_noise
+from redactory.training.accounting import Spending, Spendings
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanisms.ledger import END, FORMAT, HEAD, NOISY_STEP
@@ -128,18 +128,9 @@ class TrainingSpec:
         known.setdefault("seeded", settings.seed is not None)
         spec = cls(settings, None, 0, dedup, **known)
         spec.require_count_support()
-        noisy = settings
-        if spec.selection_spendings and trainer.noised_folder and settings.noise_multiplier is None:
-            # so that the steps and the selection together reach the target
-            noise = calibrate_noise(
-                settings.epsilon,
-                settings.delta,
-                settings.sampling_rate,
-                steps,
-                other_spendings=spec.selection_spendings,
-            )
-            noisy = settings.model_copy(update={"noise_multiplier": noise})
-        mechanism = trainer.make_mechanism(noisy, (dedup or {}).get("group_size"), steps)
+        mechanism = trainer.make_mechanism(
+            settings, (dedup or {}).get("group_size"), steps, other_spendings=spec.selection_spendings
+        )
         return replace(spec, mechanism=mechanism, steps=steps if mechanism else 0)
 
     def require_count_support(self) -> None:

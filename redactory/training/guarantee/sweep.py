@@ -20,14 +20,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import calibrate_noise
-from redactory.training.guarantee.metrics import EpsilonInputs, make_bounded_training
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanisms.mechanism import PoissonGaussian
-from redactory.training.uedp.bounded_accounting import calibrate_bounded_noise
+from redactory.training.mechanisms.mechanism import AnyMechanism
 
-_NOISE_GRID, _NOISE_TOLERANCE = 1e-2, 1e-2
-"""Of the noise in the table, a share above what is needed; the plan's own is found on a fine grid."""
+_NOISE_TOLERANCE = 1e-2
+"""Of the estimated noise in the table, a share above what is needed; the plan's own is proved."""
 _RATE_FACTORS, _COST_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
 _EFFECTIVE_NOISE_SHARE = 1.0 / 3.0
 _ERROR_FACTOR = 1.05
@@ -55,7 +52,7 @@ class SweepRow:
     best: bool = False
 
 
-def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None) -> SweepRow:
+def make_sweep_row(mechanism: AnyMechanism, steps: int, parameters: int | None) -> SweepRow:
     """Describe ``steps`` steps of ``mechanism`` for a model with this many trainable ``parameters``."""
     sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
     coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
@@ -82,7 +79,8 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
         not epsilon
         or spec.start is not None
         or not spec.steps
-        or not isinstance(mechanism, PoissonGaussian)
+        or mechanism is None
+        or spec.trainer.samples_users
         or spec.spending is None
     ):
         return []
@@ -118,22 +116,9 @@ def _iterate_rates_and_steps(rate: float, steps: int) -> Iterator[tuple[float, i
 
 def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float | None:
     """Return about the smallest noise multiplier for ``epsilon``, not below it; None if there is none."""
+    settings = spec.settings.model_copy(update={"sampling_rate": rate, "epsilon": epsilon})
+    rows, beside = spec.exchanged_row_count, spec.selection_spendings
     try:
-        if spec.trainer.hides_units:
-            training = replace(make_bounded_training(spec), sampling_rate=rate, steps=steps)
-            return calibrate_bounded_noise(epsilon, training, spec.delta, _NOISE_TOLERANCE)
-        missed = EpsilonInputs.from_spec(spec).missed_span_relation
-        return calibrate_noise(
-            epsilon,
-            spec.delta,
-            rate,
-            steps,
-            _NOISE_GRID,
-            spec.exchanged_row_count,
-            missed,
-            tolerance=_NOISE_TOLERANCE,
-            other_spendings=spec.selection_spendings,
-            covers_small_deltas=False,
-        )
+        return spec.trainer.calibrate_noise(settings, steps, rows, beside, _NOISE_TOLERANCE, is_proved=False)
     except GuaranteeError:
         return None

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from redactory.foundation.bounds import format_upper, round_up
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting import verification
-from redactory.training.accounting.bounds import MAX_EPSILON
-from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
-from redactory.training.accounting.confirmation import ConfirmedEpsilon, bound_epsilon, confirm_epsilon
-from redactory.training.accounting.dominating_pairs import (
-    NO_SHIFT,
-    Composition,
-    DominatingPair,
+from redactory.training.accounting import (
+    Comparison,
+    ConfirmedEpsilon,
+    NoiseSearch,
     Spending,
     Spendings,
+    compare_examples,
+    confirm_epsilon,
+    find_noise,
+    verification,
+)
+from redactory.training.accounting.comparisons import Transition, choose_exchange_interval
+from redactory.training.accounting.dominating_pairs import (
+    NO_SHIFT,
+    Branches,
+    DominatingPair,
     make_composition,
     make_exchange_pair,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import DISCRETIZATION, choose_discretization, compute_total_epsilon
-from redactory.training.accounting.loss_distributions import compose_epsilon
-from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -89,10 +91,7 @@ Participation = Annotated[FixedSends | VisibleSampling | HiddenSampling, Field(d
 # Epsilon of one sentence over all its messages, and the noise for a target.
 
 
-_CALIBRATION_GRID = 1e-3
-_MAX_NOISE, _TOLERANCE = 10_000.0, 5e-5
-MAX_VERIFIED_EPSILON = 200.0
-"""Epsilons above this give no protection, so the second accountant is not run."""
+_MAX_NOISE, _TOLERANCE = 10_000.0, 1e-4
 
 
 def compute_sensitivity(vectors: int) -> float:
@@ -133,114 +132,70 @@ def _combine_sends(noise: float, vectors: int, sampling: FixedSends | HiddenSamp
     return make_message_spending(noise, vectors, sampling)
 
 
-def _add_visible_coins(
-    sampling: VisibleSampling,
-    noise: float,
-    vectors: int,
-    encoder_composition: Composition,
-    make_pair: Callable[[float, float], DominatingPair],
-) -> Composition:
-    """Add the steps of visible coins: with probability p the pair of a message, otherwise nothing."""
-    pair = make_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
-    branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
-    return (*encoder_composition, (tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps))
-
-
-def compute_message_epsilon(
-    noise: float,
-    vectors: int,
-    participation: Participation,
-    delta: float,
-    encoder_costs: Spendings = (),
-    grid: float = DISCRETIZATION,
-) -> float | None:
-    """Return epsilon at ``delta`` of one sentence (or pair) over all its training messages; None above 4096.
+def compare_message_worlds(
+    noise: float, vectors: int, participation: Participation, encoder_costs: Spendings = ()
+) -> Comparison:
+    """Compare the worlds in which one sentence (or pair) is exchanged, over all its training messages.
 
     ``noise`` is z = σ/C. ``encoder_costs`` is what training the encoder spent on the same sentences, () for a public
     encoder; its steps and the messages compose adaptively. ``GuaranteeError`` if coins are visible and a step of the
     encoder exchanges several rows.
     """
-    encoder_costs = normalize_spendings(encoder_costs)
-    if isinstance(participation, VisibleSampling):
-        if any(spending.rows > 1 for spending in encoder_costs):
-            raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
-        before = make_composition(encoder_costs, Relation.SUBSTITUTION)
-        parts = _add_visible_coins(participation, noise, vectors, before, make_exchange_pair)
-        grid = choose_discretization((*encoder_costs, make_message_spending(noise, vectors, FixedSends())), grid)
-        epsilon: float | None = compose_epsilon(parts, grid, delta)
-    else:
-        spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
-        epsilon = compute_total_epsilon(spendings, delta, Relation.SUBSTITUTION, grid)
-    return epsilon if epsilon is not None and epsilon < MAX_EPSILON else None
-
-
-def bound_message_epsilon(
-    noise: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
-) -> EpsilonBounds:
-    """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, _combine_sends(noise, vectors, participation))
-        return bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
-    before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
-    parts = _add_visible_coins(participation, noise, vectors, before, verification.rederive_exchange_pair)
-    return verification.bound_composed_epsilon(parts, delta)
+        return compare_examples(spendings, Relation.SUBSTITUTION)
+    if any(spending.rows > 1 for spending in encoder_costs):
+        raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
+    before = normalize_spendings(encoder_costs)
+    message = make_message_spending(noise, vectors, FixedSends())
+    sigma = message.mechanism.noise_multiplier
+    pair, rederived_pair = make_exchange_pair(1.0, sigma), verification.rederive_exchange_pair(1.0, sigma)
+    transition = Transition(
+        (*make_composition(before, Relation.SUBSTITUTION), (_add_coins(participation, pair), participation.steps)),
+        (
+            *verification.rederive_composition(before, Relation.SUBSTITUTION),
+            (_add_coins(participation, rederived_pair), participation.steps),
+        ),
+        choose_exchange_interval((*before, message)),
+    )
+    return Comparison((transition,))
+
+
+def _add_coins(sampling: VisibleSampling, pair: DominatingPair) -> Branches:
+    """Play the pair of a message with probability p, otherwise nothing; everybody sees which."""
+    branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
+    return tuple(branch for branch in branches if branch[0] > 0.0)
 
 
 def confirm_message_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> ConfirmedEpsilon:
-    """Return :func:`compute_message_epsilon`, confirmed by the second accountant if it proves it.
-
-    ``GuaranteeError`` if the accountants contradict each other. There are no bounds if epsilon is missing or above 200,
-    or if a step of the encoder exchanges several rows.
-    """
-    arguments = (noise, vectors, participation)
-    value = compute_message_epsilon(*arguments, delta, encoder_costs)
-    if value is None or value > MAX_VERIFIED_EPSILON or any(one.rows > 1 for one in encoder_costs):
-        return ConfirmedEpsilon(value, None, is_computed_once=value is not None)
-    return confirm_epsilon(
-        lambda at: compute_message_epsilon(*arguments, at, encoder_costs),
-        lambda at: bound_message_epsilon(*arguments, at, encoder_costs),
-        delta,
-        "the messages of one sentence",
-    )
+    """Confirm epsilon at ``delta`` of one sentence (or pair) over all its training messages."""
+    comparison = compare_message_worlds(noise, vectors, participation, encoder_costs)
+    return confirm_epsilon(comparison, delta, "the messages of one sentence")
 
 
 def calibrate_message_noise(
     epsilon: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> float:
-    """Return the smallest noise z, rounded up to 4 decimals, with :func:`compute_message_epsilon` at most ``epsilon``.
+    """Find the smallest noise z, rounded up to 4 decimals, whose proved epsilon is at most ``epsilon``.
 
     ``GuaranteeError`` if no noise below 10,000 reaches it, or the encoder alone costs more.
     """
-    encoder_epsilon = compute_total_epsilon(encoder_costs, delta, Relation.SUBSTITUTION)
-    if encoder_epsilon is None or encoder_epsilon >= epsilon:
+    if compare_examples(encoder_costs, Relation.SUBSTITUTION).bound_epsilon(delta).upper >= epsilon:
         raise GuaranteeError(
             f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be sent"
         )
 
-    if getattr(participation, "classes", None) is not None:
-        least_epsilon = compute_message_epsilon(_MAX_NOISE, vectors, participation, delta, encoder_costs)
-        if least_epsilon is None or least_epsilon > epsilon:
-            raise GuaranteeError(
-                f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower sampling.rate or steps"
-            )
+    def make_comparison(noise: float) -> Comparison:
+        return compare_message_worlds(noise, vectors, participation, encoder_costs)
 
-    def compute_clamped_epsilon(coarsening: float, noise: float) -> float:
-        epsilon_found = compute_message_epsilon(
-            noise, vectors, participation, delta, encoder_costs, coarsening * _CALIBRATION_GRID
+    has_classes = getattr(participation, "classes", None) is not None
+    if has_classes and make_comparison(_MAX_NOISE).bound_epsilon(delta).upper > epsilon:
+        raise GuaranteeError(
+            f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower sampling.rate or steps"
         )
-        return MAX_EPSILON if epsilon_found is None else max(epsilon_found, 1e-12)
-
-    steps = max(participation.steps, *(one.steps for one in encoder_costs), 1)
-    search = NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4)
-    coarsening = choose_coarsening_factor(_CALIBRATION_GRID, epsilon, steps)
-    noise = find_smallest_noise(epsilon, compute_clamped_epsilon, coarsening, search)
-    while (
-        epsilon_reached := compute_message_epsilon(noise, vectors, participation, delta, encoder_costs)
-    ) is None or epsilon_reached > epsilon:
-        noise = round_up(noise * (1.0 + _TOLERANCE), places=4)
-    return noise
+    return find_noise(make_comparison, epsilon, delta, NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4))
 
 
 # Who sends in which step, and whether a sentence or only noise: the three kinds of participation.

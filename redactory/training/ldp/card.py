@@ -1,6 +1,6 @@
 """Guarantees of a local service's messages: its plan before the first message, and its card.
 
-Formal guarantees: both state ``compute_message_epsilon`` by the same code and both accountants. The plan's value equals
+Formal guarantees: both state ``confirm_message_epsilon`` by the same code and both accountants. The plan's value equals
 that of the service's card if the plan's ``conditions`` hold (``docs/guarantees.md``, "Local differential privacy").
 """
 
@@ -22,7 +22,6 @@ from redactory.training.ldp.accounting import (
     HiddenSampling,
     Participation,
     VisibleSampling,
-    compute_message_epsilon,
     compute_sensitivity,
     confirm_message_epsilon,
     make_message_spending,
@@ -229,7 +228,7 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
     if all(other != way for _, other in ways):
         ways.append(("as planned", way))
     return [
-        {"sampling": words, "epsilon": compute_message_epsilon(noise, settings.vectors, way, settings.delta)}
+        {"sampling": words, "epsilon": confirm_message_epsilon(noise, settings.vectors, way, settings.delta).value}
         for words, way in ways
     ]
 

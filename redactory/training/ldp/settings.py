@@ -14,7 +14,7 @@ from redactory.training.ldp.accounting import (
     HiddenSampling,
     Participation,
     calibrate_message_noise,
-    compute_message_epsilon,
+    confirm_message_epsilon,
 )
 from redactory.training.models.settings import BiLstmSettings
 from redactory.training.settings import ClipNorm, Probability
@@ -135,7 +135,7 @@ class LdpSettings(Settings):
         noise, query = self.resolve_noise(encoder_costs), self.query
         if query is not None and query.noise_multiplier is None:
             arguments = self.vectors, self.sampling, self.delta, encoder_costs
-            target = compute_message_epsilon(noise, *arguments)
+            target = confirm_message_epsilon(noise, *arguments).value
             if target is None:
                 raise GuaranteeError("query.noise_multiplier: set it, since a sentence has no finite epsilon")
             query_noise = calibrate_message_noise(target, self.vectors, query.sampling, self.delta, encoder_costs)

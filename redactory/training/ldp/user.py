@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,13 +19,13 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, Inpu
 from redactory.foundation.files import make_private_folder, sync_to_disk, write_bytes
 from redactory.foundation.keys import DigestKey, unicode_variants
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
-from redactory.training.accounting import Spending, Spendings, compute_total_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.guarantee.budget import Budget
 from redactory.training.ldp.accounting import HiddenSampling, draw_step_sends, make_message_spending
 from redactory.training.ldp.server import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.lattice import add_lattice_noise
-from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation, require_valid_clip_norm
+from redactory.training.mechanisms.mechanism import PoissonGaussian, require_valid_clip_norm
 from redactory.training.settings import BudgetSettings
 
 if TYPE_CHECKING:
@@ -251,16 +250,6 @@ class UserBudget(Budget):
 
     def __init__(self, settings: BudgetSettings) -> None:
         super().__init__(settings, USER_UNIT)
-
-    def compute_epsilon(self, spendings: Spendings) -> float | None:
-        """Return epsilon of ``spendings``; certain sends alone are one Gaussian, whose exact curve needs no check."""
-        counts: Counter[Mechanism] = Counter()
-        for spending in spendings:
-            counts[spending.mechanism] += spending.steps
-        total = tuple(Spending(mechanism, steps) for mechanism, steps in counts.items())
-        if all(isinstance(mechanism, PoissonGaussian) and mechanism.sampling_rate == 1.0 for mechanism in counts):
-            return compute_total_epsilon(total, self._settings.delta, Relation.SUBSTITUTION)
-        return super().compute_epsilon(total)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Raise ``BudgetExceeded`` if messages of ``sentences`` would exceed the limit; writes nothing."""

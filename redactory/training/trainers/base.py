@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redactory.redaction.folder import RunFolder
-    from redactory.training.accounting import Spending
+    from redactory.training.accounting import Comparison, Spending, Spendings
     from redactory.training.loop import TrainingContext
     from redactory.training.mechanisms.ledger import Admission
     from redactory.training.mechanisms.mechanism import AnyMechanism
@@ -96,14 +96,25 @@ class Trainer:
         return settings.units.privacy_unit
 
     def make_mechanism(
-        self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
+        self,
+        settings: TrainSettings,
+        group_size: int | None = None,
+        steps: int | None = None,
+        other_spendings: Spendings = (),
     ) -> AnyMechanism | None:
-        """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it."""
+        """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it.
+
+        ``other_spendings`` count towards the target, too.
+        """
         if self.noised_folder is None:
             return None
-        steps = self.count_noisy_steps(settings) if steps is None else steps
-        rows = self.count_exchanged_rows(settings, group_size)
-        return self.build_mechanism(settings, settings.noise_multiplier or self.calibrate_noise(settings, steps, rows))
+        noise = settings.noise_multiplier
+        if noise is None:
+            steps = self.count_noisy_steps(settings) if steps is None else steps
+            noise = self.calibrate_noise(
+                settings, steps, self.count_exchanged_rows(settings, group_size), other_spendings
+            )
+        return self.build_mechanism(settings, noise)
 
     def build_mechanism(self, settings: TrainSettings, noise_multiplier: float) -> AnyMechanism:
         """Build the mechanism of one step with ``noise_multiplier``."""
@@ -111,15 +122,49 @@ class Trainer:
             settings.sampling_rate, noise_multiplier, settings.clip_norm, settings.expected_batch_size, settings.noise
         )
 
-    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
-        """Find the noise multiplier that reaches the target epsilon of ``steps`` under the trainer's relation.
+    noise_search: ClassVar[tuple[float, float, float]] = (1.0, 0.1, 10_000.0)
+    """Where calibration starts, and the smallest and largest noise multiplier that it tries."""
 
-        One exchanged example changes ``rows`` rows.
+    def calibrate_noise(
+        self,
+        settings: TrainSettings,
+        steps: int,
+        rows: int,
+        other_spendings: Spendings = (),
+        tolerance: float = 1e-4,
+        is_proved: bool = True,
+    ) -> float:
+        """Find about the smallest noise multiplier with which ``steps`` have the target epsilon, at most.
+
+        One example changes ``rows`` rows; see :func:`~redactory.training.accounting.calibration.find_noise`.
         """
-        from redactory.training.accounting import calibrate_noise
+        from redactory.training.accounting import NoiseSearch, find_noise
 
-        rate = self.get_sampling_rate(settings)
-        return calibrate_noise(settings.epsilon, settings.delta, rate, steps, group_size=rows, relation=self.relation)
+        def make_comparison(noise_multiplier: float) -> Comparison:
+            mechanism = self.build_mechanism(settings, noise_multiplier)
+            return self.compare_worlds(mechanism, steps, rows, other_spendings, self.get_privacy_unit(settings))
+
+        search = NoiseSearch(*self.noise_search, tolerance, 1e4)
+        return find_noise(make_comparison, settings.epsilon, settings.delta, search, is_proved)
+
+    def compare_worlds(
+        self,
+        mechanism: AnyMechanism,
+        steps: int,
+        rows: int,
+        other_spendings: Spendings = (),
+        unit: PrivacyUnit = PrivacyUnit.BOTH,
+    ) -> Comparison:
+        """Compare the neighbouring worlds of the target epsilon, under the trainer's relation.
+
+        If an example changes several rows, or a selection by counts was made for it, it is exchanged.
+        """
+        from redactory.training.accounting import compare_examples
+
+        spending = self.compute_spending(mechanism, steps, rows)
+        assert spending is not None
+        relation = Relation.SUBSTITUTION if rows > 1 or other_spendings else self.relation
+        return compare_examples((spending, *other_spendings), relation)
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the training's privacy spending for composition; None without noise or without a proved pair."""

@@ -10,14 +10,12 @@ from redactory.training.trainers.base import Trainer
 from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
-    from redactory.training.accounting import Spending
+    from redactory.training.accounting import Comparison, Spending, Spendings
     from redactory.training.loop import TrainingContext
     from redactory.training.mechanisms.ledger import Admission
     from redactory.training.mechanisms.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import ScheduledOptimizer, StepKind
-
-_MAX_NOISE, _TOLERANCE, _ROUGH_COARSENESS = 1e9, 1e-4, 8.0
 
 
 class UserLevel(Trainer):
@@ -118,6 +116,7 @@ class Algorithm1(UserLevel):
     name = "uedp-alg1"
     can_chat = False
     description = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
+    noise_search = (1.0, 0.5, 1e9)
 
     def get_privacy_unit(self, settings: TrainSettings) -> PrivacyUnit:
         """Return the configured privacy unit."""
@@ -132,20 +131,16 @@ class Algorithm1(UserLevel):
             max_users_per_entity=federated.max_users_per_entity,
         )
 
-    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
-        """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
-        from redactory.training.accounting.bounds import MAX_EPSILON
-        from redactory.training.accounting.calibration import NoiseSearch, find_smallest_noise
-        from redactory.training.uedp.federated_accounting import compute_federated_epsilon
+    def compare_worlds(
+        self,
+        mechanism: AnyMechanism,
+        steps: int,
+        rows: int,
+        other_spendings: Spendings = (),
+        unit: PrivacyUnit = PrivacyUnit.BOTH,
+    ) -> Comparison:
+        """Compare the worlds of a user, an entity, or both; sound for Algorithm 1, and no composition of pairs."""
+        from redactory.training.uedp.federated_accounting import compare_federated_worlds
 
-        privacy_unit = settings.units.privacy_unit
-        if privacy_unit is PrivacyUnit.USERS:
-            return super().calibrate_noise(settings, steps, rows)
-
-        def compute_epsilon(coarsening: float, noise_multiplier: float) -> float:
-            candidate = self.build_mechanism(settings, noise_multiplier)
-            epsilon = compute_federated_epsilon(candidate, steps, settings.delta, privacy_unit, coarsening).epsilon
-            return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
-
-        search = NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
-        return find_smallest_noise(settings.epsilon, compute_epsilon, _ROUGH_COARSENESS, search)
+        assert isinstance(mechanism, PoissonUsersGaussian)
+        return compare_federated_worlds(mechanism, steps, unit)

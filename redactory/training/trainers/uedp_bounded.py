@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
+from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
+    from redactory.training.accounting import Comparison, Spendings
+    from redactory.training.mechanisms.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
 
 
@@ -19,6 +22,7 @@ class UedpBounded(Trainer):
     noised_folder = "vault"
     can_classify = can_chat = has_units = hides_units = True
     relation = Relation.ADD_OR_REMOVE
+    noise_search = (1.0, 0.01, 1e6)
 
     def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Require the caps of the privacy unit and settings that the rule's proof covers."""
@@ -45,12 +49,20 @@ class UedpBounded(Trainer):
             return 1
         return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0))
 
-    def calibrate_noise(self, settings: TrainSettings, steps: int, rows: int) -> float:
-        """Find the noise multiplier that reaches the target epsilon under C1."""
-        from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
+    def compare_worlds(
+        self,
+        mechanism: AnyMechanism,
+        steps: int,
+        rows: int,
+        other_spendings: Spendings = (),
+        unit: PrivacyUnit = PrivacyUnit.BOTH,
+    ) -> Comparison:
+        """Compare the worlds of C1: the unit's K ``rows`` are null in one of them."""
+        from redactory.training.accounting import compare_units
 
-        training = BoundedTraining.from_settings(settings, 1.0, steps)
-        return calibrate_bounded_noise(settings.epsilon, training, settings.delta)
+        spending = self.compute_spending(mechanism, steps, rows)
+        assert spending is not None
+        return compare_units((spending, *other_spendings), 1)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """Select rows under the caps and verify them: a function of the hypergraph and ids (condition (b))."""

@@ -9,20 +9,25 @@ the words of the card (``docs/explanation/uedp.md``, "What is promised instead")
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, PrivacyCurve, compute_chain_epsilon
-from redactory.training.accounting.calibration import NoiseSearch, choose_coarsening_factor, find_smallest_noise
-from redactory.training.accounting.curves import FINEST_INTERVAL, make_group_epsilon_curve
+from redactory.training.accounting import (
+    Comparison,
+    ConfirmedEpsilon,
+    NoiseSearch,
+    Spending,
+    compare_units,
+    confirm_epsilon,
+    find_noise,
+)
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import bound_contributions
 from redactory.training.uedp.incidence import Incidence, count_degrees
-from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
+from redactory.training.unit_settings import PrivacyUnit
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 _MAX_NOISE = 1e6
@@ -56,6 +61,11 @@ class BoundedTraining:
         caps = settings.bounding.model_dump(include={"k_user", "k_entity", "entities_per_point"})
         return cls(settings.sampling_rate, noise_multiplier, steps, protect=settings.units.privacy_unit, **caps)
 
+    def compare_worlds(self, removed: int, added: int = 0) -> Comparison:
+        """Compare worlds in which ``removed`` kept examples become null or vanish and ``added`` others appear."""
+        mechanism = PoissonGaussian(self.sampling_rate, self.noise_multiplier, 1.0, 1.0)
+        return compare_units((Spending(mechanism, self.steps),), removed, added)
+
 
 def count_affected_examples(training: BoundedTraining) -> int:
     """Return K on a fixed graph: k_u + k_e for both, their maximum for either.
@@ -73,91 +83,35 @@ def count_affected_examples(training: BoundedTraining) -> int:
     return max(user, entity) if training.protect is PrivacyUnit.EITHER else user + entity
 
 
-def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
-    """Compute C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
-    relation = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
+def confirm_zero_out_epsilon(training: BoundedTraining, delta: float) -> ConfirmedEpsilon:
+    """Confirm C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
     try:
         affected = count_affected_examples(training)
     except GuaranteeError as error:
-        return UnitEpsilon(None, delta, relation, f"no finite epsilon: {error}")
-    return _make_unit_epsilon(training, delta, relation, affected)
+        return ConfirmedEpsilon(None, reason=f"no finite epsilon: {error}")
+    return confirm_epsilon(training.compare_worlds(affected), delta, "epsilon_sound")
 
 
-def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
-    """Compute C2, for R-LOC alone: the user's examples vanish, the entity's become null.
+def confirm_user_removal_epsilon(training: BoundedTraining, delta: float) -> ConfirmedEpsilon:
+    """Confirm C2, for R-LOC alone: the user's examples vanish, the entity's become null.
 
     k_u + k_e examples vanish and up to k_u·r others appear: a chain of two mixtures, with about three times the
     epsilon. The sampling rate, the steps, the normaliser and the caps must not depend on the corpus.
     """
-    relation = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
     if training.entities_per_point is None:
         reason = "stated for rule r-loc alone: no other rule is stable when a user's examples are removed"
-        return UnitEpsilon(None, delta, relation, reason)
+        return ConfirmedEpsilon(None, reason=reason)
     user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
     added = (user_cap or 0) * training.entities_per_point
-    return _make_unit_epsilon(training, delta, relation, count_affected_examples(training), added)
+    comparison = training.compare_worlds(count_affected_examples(training), added)
+    return confirm_epsilon(comparison, delta, "epsilon_user_removal")
 
 
-def compute_epsilon_by_example_count(
+def confirm_epsilon_by_example_count(
     training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES
-) -> dict[int, UnitEpsilon]:
-    """Compute C0: for each K of ``sizes`` the epsilon of any units of which at most K kept examples become null."""
-    relation = f"any units with at most {{}} examples, {Adjacency.FIXED_GRAPH.value}"
-    return {size: _make_unit_epsilon(training, delta, relation.format(size), size) for size in sizes}
-
-
-def _make_unit_epsilon(
-    training: BoundedTraining, delta: float, relation: str, removed: int, added: int = 0
-) -> UnitEpsilon:
-    epsilon = compute_bounded_epsilon(training, delta, removed, added)
-    if epsilon >= MAX_EPSILON:
-        return UnitEpsilon(None, delta, relation, "no finite epsilon was found for so little noise")
-    return UnitEpsilon(epsilon, delta, relation)
-
-
-def compute_bounded_epsilon(
-    training: BoundedTraining, delta: float, removed: int, added: int = 0, coarsening: float = 1.0
-) -> float:
-    """Compute epsilon if ``removed`` kept examples become null or vanish and ``added`` others replace them.
-
-    That of the mixture pair, or of the chain of two; ``inf`` if none is found. A grid that is ``coarsening`` times
-    coarser is faster and slightly less tight.
-    """
-    if not 0.0 < delta < 1.0:
-        raise ConfigurationError("delta: must be between 0 and 1")
-    rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
-
-    def make_curve(count: int, covers_small_deltas: bool) -> PrivacyCurve:
-        return make_group_epsilon_curve(count, rate, sigma, steps, coarsening, covers_small_deltas)
-
-    if added == 0:
-        return make_curve(removed, coarsening == 1.0)(delta)
-    epsilon = compute_chain_epsilon(make_curve(removed, False), make_curve(added, False), delta, FINE_SPLITS)
-    if math.isinf(epsilon) and coarsening == 1.0:
-        return compute_chain_epsilon(make_curve(removed, True), make_curve(added, True), delta, (0.5,))
-    return epsilon
-
-
-@lru_cache(maxsize=64)
-def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
-    """Find the smallest noise multiplier σ with a C1 epsilon <= ``target``, or a share ``tolerance`` above it.
-
-    ``GuaranteeError`` if no unit has a cap, or no σ below 10⁶ reaches the target.
-    """
-    affected = count_affected_examples(training)
-    if not (target > 0.0 and training.steps):
-        raise ConfigurationError("noise cannot be calibrated for 0 steps, or for an epsilon of 0")
-
-    def compute_clamped_epsilon(coarsening_factor: float, sigma: float) -> float:
-        noisier = replace(training, noise_multiplier=sigma)
-        epsilon = compute_bounded_epsilon(noisier, delta, affected, coarsening=coarsening_factor)
-        return max(min(epsilon, MAX_EPSILON), 1e-9)
-
-    shift = affected * training.sampling_rate * math.sqrt(training.steps)
-    start = 4.3 * shift / target + 0.6
-    rough = choose_coarsening_factor(FINEST_INTERVAL * max(1.0, 2.5 * affected / start), target, training.steps)
-    search = NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
-    return find_smallest_noise(target, compute_clamped_epsilon, rough, search)
+) -> dict[int, ConfirmedEpsilon]:
+    """Confirm C0: for each K of ``sizes`` the epsilon of any units of which at most K kept examples become null."""
+    return {size: confirm_epsilon(training.compare_worlds(size), delta, f"{size} examples") for size in sizes}
 
 
 # How many examples each cap keeps, of which labels, and which cap to take: k is about n / U.
@@ -217,7 +171,7 @@ def compare_caps(
         if target is not None:
             rate = min(1.0, target.batch_size / len(kept))
             calibrated_training = replace(training, sampling_rate=rate, steps=target.steps)
-            sigma = calibrate_bounded_noise(target.epsilon, calibrated_training, target.delta, tolerance=1e-2)
+            sigma = _find_noise(calibrated_training, target)
         choices.append(
             {
                 "cap": cap,
@@ -230,6 +184,16 @@ def compare_caps(
             }
         )
     return {"examples": len(incidence), **_count_units(incidence), "suggested": suggested_cap, "choices": choices}
+
+
+def _find_noise(training: BoundedTraining, target: CalibrationTarget) -> float:
+    affected = count_affected_examples(training)
+    return find_noise(
+        lambda sigma: replace(training, noise_multiplier=sigma).compare_worlds(affected),
+        target.epsilon,
+        target.delta,
+        NoiseSearch(1.0, 1e-2, _MAX_NOISE, 1e-2),
+    )
 
 
 def count_examples_by_label(incidence: Incidence) -> dict[str, int]:

@@ -9,36 +9,24 @@ accounting"). ζ is the deviation of the noise over the clip, on the un-normalis
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import (
-    FINE_SPLITS,
-    MAX_EPSILON,
-    compute_chain_epsilon,
-    compute_revealed_shift_epsilon,
-)
-from redactory.training.accounting.confirmation import confirm_single_epsilon
-from redactory.training.accounting.curves import make_group_epsilon_curve
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.accounting import Comparison, ConfirmedEpsilon, Spending, compare_units, confirm_epsilon
+from redactory.training.accounting.bounds import FINE_SPLITS, compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import Mixture, make_binomial_mixture, make_mixture
 from redactory.training.accounting.published_epsilons import PUBLISHED_NOTE, compute_moments_epsilon
 from redactory.training.accounting.verification import EpsilonBounds
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation
-from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
+from redactory.training.unit_settings import Adjacency, PrivacyUnit, make_relation_name
 
 _MAX_CHAIN_EPSILON, _MAX_CHAIN_USERS = 20.0, 64
 """Beyond such an epsilon the chain gains nothing but where few users hold the entity."""
-_MIN_SEARCHED_NOISE = 0.05
-"""ζ below which no figure is searched: nothing is hidden there, and no grid of losses would hold it."""
 CURVE_SPREADS, CURVE_GROUP_SIZES = (1, 4, 16, 64), (1, 2, 4, 8)
 PUBLIC_USER_COUNT, FIXED_GRAPH_CAP = "the public number of users", "a cap enforced on the fixed graph"
 """Where M comes from."""
-NO_EPSILON_FOUND = "no finite epsilon was found for so little noise"
 NO_ENTITIES_REASON = "DP-FedAvg does not sample or protect entities: only users are protected"
 NO_SHARE_REASON = "the published formula multiplies by the share of sentences with an entity: a count of the corpus"
 
@@ -51,54 +39,84 @@ def get_max_users_per_entity(mechanism: PoissonUsersGaussian) -> tuple[int, str]
     return (mechanism.users, PUBLIC_USER_COUNT) if cap is None else (cap, FIXED_GRAPH_CAP)
 
 
-def compute_federated_epsilon(
-    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit, coarsening: float = 1.0
-) -> UnitEpsilon:
-    """Compute the sound epsilon of ``steps`` steps at ``delta``, under the relation that it names.
+def compare_federated_worlds(mechanism: PoissonUsersGaussian, steps: int, protect: PrivacyUnit) -> Comparison:
+    """Compare the worlds of ``steps`` steps in which a unit is there or not, under :func:`name_federated_relation`.
 
-    A user is one Poisson-sampled Gaussian: the target of calibration. A user or an entity costs what the entity
-    does, whose holders move a sum by two clips each, a user by one. A grid that is ``coarsening`` times coarser is
-    faster and slightly less tight.
+    A user is one Poisson-sampled Gaussian. A user or an entity costs what the entity does, whose holders move a sum by
+    two clips each, a user by one. ``GuaranteeError`` if entities are protected but not sampled.
     """
+    users = _make_user_spendings(mechanism, steps)
+    if protect is PrivacyUnit.USERS:
+        return compare_units(users, 1)
+    spread = get_max_users_per_entity(mechanism)
+    if spread is None:
+        raise GuaranteeError(f"no finite epsilon: {NO_ENTITIES_REASON}")
+    # through the world without the M holders: they go, and come back changed, with the user
+    chain = compare_units(users, spread[0], spread[0] + (protect is PrivacyUnit.BOTH))
+    return EntityComparison(
+        chain.transitions,
+        FINE_SPLITS,
+        has_enough_noise=chain.has_enough_noise,
+        shifts=make_shift_mixture(spread[0], mechanism.sampling_rate, protect),
+        noise_multiplier=mechanism.noise_multiplier,
+        steps=steps,
+    )
+
+
+@dataclass(frozen=True)
+class EntityComparison(Comparison):
+    """Worlds that differ in an entity: the better of a chain of two and of revealing how many holders are sampled.
+
+    The second bound (:func:`compute_revealed_shift_epsilon`) is proved, but no bound below it.
+    """
+
+    shifts: Mixture = field(kw_only=True)
+    noise_multiplier: float = field(kw_only=True)
+    steps: int = field(kw_only=True)
+
+    def estimate_epsilon(self, delta: float, coarsening: float = 1.0) -> float:
+        """Estimate the smaller of the two bounds."""
+        revealed = self._compute_revealed_epsilon(delta, coarsening)
+        return (
+            revealed if self._is_chain_useless(revealed) else min(revealed, super().estimate_epsilon(delta, coarsening))
+        )
+
+    def bound_epsilon(self, delta: float) -> EpsilonBounds:
+        """Prove the smaller of the two bounds; 0 is below it."""
+        revealed = self._compute_revealed_epsilon(delta)
+        if self._is_chain_useless(revealed):
+            return EpsilonBounds(0.0, revealed)
+        return EpsilonBounds(0.0, min(revealed, super().bound_epsilon(delta).upper))
+
+    def _compute_revealed_epsilon(self, delta: float, coarsening: float = 1.0) -> float:
+        if not self.steps:
+            return 0.0
+        return compute_revealed_shift_epsilon(self.shifts, self.noise_multiplier, self.steps, delta, coarsening)
+
+    def _is_chain_useless(self, revealed: float) -> bool:
+        holders = max(self.shifts.means) / 2.0
+        return not self.has_enough_noise or (revealed >= _MAX_CHAIN_EPSILON and holders > _MAX_CHAIN_USERS)
+
+
+def name_federated_relation(mechanism: PoissonUsersGaussian, protect: PrivacyUnit) -> str:
+    """Name the relation: examples may vanish only if no cap depends on the others."""
+    spread = get_max_users_per_entity(mechanism)
+    is_capped = spread is not None and spread[1] == FIXED_GRAPH_CAP
+    return make_relation_name(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
+
+
+def confirm_federated_epsilon(
+    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
+) -> ConfirmedEpsilon:
+    """Confirm the epsilon of a unit; for entities the second accountant has no bound from below to compare with."""
     if not 0.0 < delta < 1.0:
         raise ConfigurationError("delta: must be between 0 and 1")
-    spread, epsilon = get_max_users_per_entity(mechanism), math.inf
-    # examples may vanish only if no cap depends on the others
-    is_capped = spread is not None and spread[1] == FIXED_GRAPH_CAP
-    relation = make_relation_name(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
-    if protect is PrivacyUnit.USERS:
-        if mechanism.noise_multiplier >= _MIN_SEARCHED_NOISE:
-            total = compute_total_epsilon(_make_user_spendings(mechanism, steps), delta, Relation.ADD_OR_REMOVE)
-            epsilon = math.inf if total is None else total
-    elif spread is None:
-        return UnitEpsilon(None, delta, relation, f"no finite epsilon: {NO_ENTITIES_REASON}")
-    else:
-        epsilon = _compute_entity_epsilon(mechanism, spread[0], steps, delta, protect, coarsening) if steps else 0.0
-    if epsilon >= MAX_EPSILON:
-        return UnitEpsilon(None, delta, relation, NO_EPSILON_FOUND)
-    return UnitEpsilon(epsilon, delta, relation)
-
-
-@lru_cache(maxsize=64)
-def _compute_entity_epsilon(
-    mechanism: PoissonUsersGaussian,
-    touched_users: int,
-    steps: int,
-    delta: float,
-    protect: PrivacyUnit,
-    coarsening: float,
-) -> float:
-    """Compute the smaller of the bounds *revealed* and *chain*."""
-    constants = mechanism.sampling_rate, mechanism.noise_multiplier, steps, coarsening
-    shifts = make_shift_mixture(touched_users, mechanism.sampling_rate, protect)
-    revealed = compute_revealed_shift_epsilon(shifts, mechanism.noise_multiplier, steps, delta, coarsening)
-    if revealed >= _MAX_CHAIN_EPSILON and touched_users > _MAX_CHAIN_USERS:
-        return revealed
-    # through the world without the M holders: they go, and come back changed, with the user
-    gone = back = make_group_epsilon_curve(touched_users, *constants)
-    if protect is PrivacyUnit.BOTH:
-        back = make_group_epsilon_curve(touched_users + 1, *constants)
-    return min(revealed, compute_chain_epsilon(gone, back, delta, FINE_SPLITS))
+    try:
+        comparison = compare_federated_worlds(mechanism, steps, protect)
+    except GuaranteeError as error:
+        return ConfirmedEpsilon(None, reason=str(error))
+    confirmed = confirm_epsilon(comparison, delta, "epsilon")
+    return replace(confirmed, bounds=None) if isinstance(comparison, EntityComparison) else confirmed
 
 
 def make_shift_mixture(touched_users: int, user_rate: float, protect: PrivacyUnit) -> Mixture:
@@ -112,43 +130,24 @@ def make_shift_mixture(touched_users: int, user_rate: float, protect: PrivacyUni
     return make_mixture(weights)
 
 
-def confirm_federated_epsilon(
-    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
-) -> tuple[UnitEpsilon, EpsilonBounds | None]:
-    """Compute the epsilon and its bounds by the second accountant; for users, no bounds means no epsilon.
-
-    Entities have no second accountant, so their bounds are None.
-    """
-    figure = compute_federated_epsilon(mechanism, steps, delta, protect)
-    if protect is not PrivacyUnit.USERS or mechanism.noise_multiplier < _MIN_SEARCHED_NOISE:
-        return figure, None
-    spendings = _make_user_spendings(mechanism, steps)
-    confirmed = confirm_single_epsilon(spendings, delta, Relation.ADD_OR_REMOVE, "epsilon")
-    return replace(figure, epsilon=confirmed.value, reason=confirmed.reason), confirmed.bounds
-
-
 def _make_user_spendings(mechanism: PoissonUsersGaussian, steps: int) -> tuple[Spending, ...]:
     return (Spending(mechanism.make_single_user_mechanism(), steps),) if steps else ()
 
 
-def compute_epsilon_by_user_count(
+def confirm_epsilon_by_user_count(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
-) -> dict[int, float | None]:
-    """Compute epsilon for an entity whose examples belong to at most K users, by K.
-
-    For users alone: epsilon of K users at once.
-    """
+) -> dict[int, ConfirmedEpsilon]:
+    """Confirm the epsilon of an entity whose examples belong to at most K users, by K; for users alone, of K users."""
     if protect is PrivacyUnit.USERS:
-        rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
-        values = {size: make_group_epsilon_curve(size, rate, noise, steps)(delta) for size in CURVE_GROUP_SIZES}
-        return {size: value if math.isfinite(value) else None for size, value in values.items()}
+        users = _make_user_spendings(mechanism, steps)
+        return {size: confirm_epsilon(compare_units(users, size), delta, f"{size} users") for size in CURVE_GROUP_SIZES}
     entities, spread = mechanism.entities, get_max_users_per_entity(mechanism)
     if entities is None or spread is None:
         return {}
     sizes = *(size for size in CURVE_SPREADS if size < spread[0]), spread[0]
     narrowed = {size: replace(mechanism, entities=replace(entities, max_users_per_entity=size)) for size in sizes}
     narrowed[spread[0]] = mechanism
-    return {size: compute_federated_epsilon(narrowed[size], steps, delta, protect).epsilon for size in sizes}
+    return {size: confirm_federated_epsilon(narrowed[size], steps, delta, protect) for size in sizes}
 
 
 def compute_published_federated_epsilon(

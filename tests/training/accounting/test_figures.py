@@ -15,7 +15,7 @@ from scipy import optimize, stats
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import clopper_pearson_upper
-from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon
+from redactory.training.accounting import Spending
 from redactory.training.accounting.bounds import (
     PrivacyCurve,
     compute_chain_epsilon,
@@ -32,6 +32,7 @@ from redactory.training.accounting.published_epsilons import (
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import RecallMeasurement
+from tests.training.accounting.worlds import calibrate_noise, estimate_epsilon, estimate_group_epsilon, prove_epsilon
 
 GRID = 1e-3
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE
@@ -71,9 +72,9 @@ def spent(rate: float, noise: float, steps: int) -> tuple[Spending, ...]:
 
 @pytest.mark.parametrize(("rate", "noise", "steps", "alone", "exchanged"), EPOCHS)
 def test_d1_exchange_costs_more(rate: float, noise: float, steps: int, alone: float, exchanged: float | None) -> None:
-    assert compute_epsilon(own(rate, noise), steps, 1e-5, ADD_OR_REMOVE, GRID) == pytest.approx(alone, rel=4e-3)
+    assert estimate_epsilon(spent(rate, noise, steps), 1e-5, ADD_OR_REMOVE) == pytest.approx(alone, rel=4e-3)
     if exchanged is not None:
-        found = compute_epsilon(own(rate, noise), steps, 1e-5, SUBSTITUTION, GRID)
+        found = estimate_epsilon(spent(rate, noise, steps), 1e-5, SUBSTITUTION)
         assert found == pytest.approx(exchanged, rel=4e-3)
 
 
@@ -92,7 +93,7 @@ def test_d2_the_authors_notebook_as_published_and_soundly() -> None:
     ):
 
         def curve(delta: float, own_relation: Relation = relation) -> float | None:
-            return compute_epsilon(own(0.1, noise), 100, delta, own_relation, GRID)
+            return estimate_epsilon(spent(0.1, noise, 100), delta, own_relation)
 
         assert curve(1e-5) == pytest.approx(at_5, abs=3e-3)
         assert curve(1e-4) == pytest.approx(at_4, abs=3e-3)
@@ -106,10 +107,11 @@ def test_d2_figure_six_of_the_paper_as_published_and_soundly(
 ) -> None:
     assert compute_renyi_epsilon(spent(rate, noise, steps), 8e-5, ADD_OR_REMOVE) == pytest.approx(1.0, abs=2e-3)
     assert compute_crt_bayesian_epsilon(spent(rate, noise, steps), 8e-5, 0.1) == pytest.approx(published, abs=3e-4)
-    exchanged = own(rate, noise)
-    assert compute_epsilon(exchanged, steps, 8e-5, SUBSTITUTION, GRID) == pytest.approx(at_delta, abs=3e-3)
-    assert compute_epsilon(exchanged, steps, 8e-4, SUBSTITUTION, GRID) == pytest.approx(at_ten, abs=3e-3)
-    found = compute_bayesian_epsilon(lambda d: compute_epsilon(exchanged, steps, d, SUBSTITUTION, GRID), 8e-5, 0.1, 0.0)
+    assert estimate_epsilon(spent(rate, noise, steps), 8e-5, SUBSTITUTION) == pytest.approx(at_delta, abs=3e-3)
+    assert estimate_epsilon(spent(rate, noise, steps), 8e-4, SUBSTITUTION) == pytest.approx(at_ten, abs=3e-3)
+    found = compute_bayesian_epsilon(
+        lambda d: estimate_epsilon(spent(rate, noise, steps), d, SUBSTITUTION), 8e-5, 0.1, 0.0
+    )
     assert found == pytest.approx(sound, abs=2e-3)
     assert amplify_epsilon(1.0, 0.1) == pytest.approx(0.1586, abs=1e-4)
 
@@ -167,14 +169,13 @@ def test_bayesian_figure_is_null_zero_or_between(gamma: float, delta_2: float, d
 def test_calibration_meets_the_target_and_wastes_little() -> None:
     sigma = calibrate_noise(1.0, 1e-5, 0.01, 1000)
     assert sigma == pytest.approx(2.3654, abs=0.01)
-    found: Any = compute_epsilon(own(0.01, sigma), 1000, 1e-5, SUBSTITUTION)
-    assert 0.99 < found <= 1.0
+    assert 0.99 < prove_epsilon(spent(0.01, sigma, 1000), 1e-5, SUBSTITUTION) <= 1.0
 
 
 def test_no_steps_cost_nothing_and_too_little_noise_has_no_group_figure() -> None:
-    assert compute_epsilon(own(0.01, 1.0), 0, 1e-5, SUBSTITUTION) == 0.0
-    assert compute_group_epsilon(spent(0.01, 1.0, 0), 1e-5, 4) == 0.0
-    assert compute_group_epsilon(spent(0.5, 0.1, 200), 1e-5, 8) is None
+    assert estimate_epsilon(spent(0.01, 1.0, 0), 1e-5, SUBSTITUTION) == 0.0
+    assert estimate_group_epsilon(spent(0.01, 1.0, 0), 1e-5, 4, 4) == 0.0
+    assert estimate_group_epsilon(spent(0.5, 0.1, 200), 1e-5, 8, 8) == math.inf
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,9 +16,8 @@ from scipy import stats
 
 from redactory.training.accounting import (
     Spending,
-    compute_group_epsilon,
-    compute_removal_epsilon,
-    compute_total_epsilon,
+    compare_examples,
+    confirm_epsilon,
     dominating_pairs,
     loss_distributions,
 )
@@ -27,8 +27,6 @@ from redactory.training.accounting.bounds import (
     compute_gaussian_delta,
     compute_revealed_shift_epsilon,
 )
-from redactory.training.accounting.confirmation import confirm_single_epsilon
-from redactory.training.accounting.curves import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
@@ -42,6 +40,7 @@ from redactory.training.accounting.dominating_pairs import (
 )
 from redactory.training.accounting.loss_distributions import compose_deltas
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from tests.training.accounting.worlds import estimate_branches, estimate_epsilon, estimate_group_epsilon, spend
 from tests.training.uedp.worlds import hockey_stick, repeated
 
 THEIRS = {
@@ -108,16 +107,15 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
 def test_a_group_costs_what_dp_accounting_says(points: int, rate: float, sigma: float, steps: int) -> None:
     weights = stats.binom.pmf(range(points + 1), points, rate).tolist()
     theirs = theirs_of(make_mixture(dict(enumerate(weights))), sigma).self_compose(steps)
-    ours = make_group_epsilon_curve(points, rate, sigma, steps)
     for delta in (1e-3, 1e-5, 1e-8):
-        assert ours(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=4e-3, abs=1e-3)
+        ours = estimate_group_epsilon(spend(rate, sigma, steps), delta, points)
+        assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=4e-3, abs=1e-3)
 
 
 def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
     one, other = make_mixture({0: 0.9, 1: 0.1}), make_mixture({0: 0.5, 4: 0.5})
-    ours = make_branch_epsilon_curve(
-        ((0.7, DominatingPair(one, NO_SHIFT, 3.0)), (0.3, DominatingPair(other, NO_SHIFT, 3.0))), 10
-    )(1e-5)
+    branches = ((0.7, DominatingPair(one, NO_SHIFT, 3.0)), (0.3, DominatingPair(other, NO_SHIFT, 3.0)))
+    ours = estimate_branches(branches, 10, 1e-5)
     theirs = theirs_of(one, 3.0).compute_mixture(theirs_of(other, 3.0), 0.7).self_compose(10)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=5e-3)
 
@@ -140,7 +138,7 @@ def test_both_curves_are_the_integrals_that_define_them(law: dict[float, float],
 @given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
 def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], steps: int, sigma: float) -> None:
     """Looking at the sum of all steps is one attack; its own curve must lie below the figure."""
-    epsilon = make_branch_epsilon_curve(((1.0, DominatingPair(law_of(law), NO_SHIFT, sigma)),), steps)(1e-3)
+    epsilon = estimate_branches(((1.0, DominatingPair(law_of(law), NO_SHIFT, sigma)),), steps, 1e-3)
     there, wide = repeated(as_dict(law_of(law)), steps), sigma * math.sqrt(steps)
     assert hockey_stick(there, {0.0: 1.0}, wide, epsilon) <= 1e-3 + 1e-6
     assert hockey_stick({0.0: 1.0}, there, wide, epsilon) <= 1e-3 + 1e-6
@@ -161,8 +159,8 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
     """Sabotage: a law cut at j <= 1 and renormalised, as a careless accountant would, reports less."""
     points, rate, sigma, steps = 16, 256 / 14_000, 2.0, 100
     cut = law_of(dict(enumerate(stats.binom.pmf([0, 1], points, rate).tolist())))
-    careless = make_branch_epsilon_curve(((1.0, DominatingPair(cut, NO_SHIFT, sigma)),), steps)
-    assert careless(1e-5) < 0.75 * make_group_epsilon_curve(points, rate, sigma, steps)(1e-5)
+    careless = estimate_branches(((1.0, DominatingPair(cut, NO_SHIFT, sigma)),), steps, 1e-5)
+    assert careless < 0.75 * estimate_group_epsilon(spend(rate, sigma, steps), 1e-5, points)
 
 
 @pytest.mark.slow
@@ -186,20 +184,20 @@ def test_mass_that_is_cut_off_a_step_counts_as_lost(pair: DominatingPair, monkey
 def test_less_delta_than_transforms_round_off_has_no_epsilon() -> None:
     """The second accountant has one, with bounds that are proved: that is printed, as computed once."""
     spent = (Spending(PoissonGaussian(0.01, 1.0, 1.0, 1.0), 2_000),)
-    assert compute_total_epsilon(spent, 1e-14, Relation.SUBSTITUTION) is None
-    confirmed = confirm_single_epsilon(spent, 1e-14, Relation.SUBSTITUTION, "test")
+    compared = compare_examples(spent, Relation.SUBSTITUTION)
+    assert compared.estimate_epsilon(1e-14) == math.inf
+    confirmed = confirm_epsilon(compared, 1e-14, "test")
     assert confirmed.is_computed_once
     assert confirmed.bounds is not None
     assert confirmed.value == confirmed.bounds.upper < 1.01 * confirmed.bounds.lower
-    assert not confirm_single_epsilon(spent, 1e-6, Relation.SUBSTITUTION, "test").is_computed_once
+    assert not confirm_epsilon(compared, 1e-6, "test").is_computed_once
 
 
-def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:
-    """K/σ over 24 is answered by revealing, which is never below the exact pair."""
-    assert make_group_epsilon_curve(0, 0.1, 1.0, 5)(1e-5) == make_group_epsilon_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
-    assert (
-        make_group_epsilon_curve(48, 0.01, 2.0, 3)(1e-5) < make_group_epsilon_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
-    )
+def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_protects_no_group() -> None:
+    assert estimate_group_epsilon(spend(0.1, 1.0, 5), 1e-5, 0) == 0.0
+    assert estimate_group_epsilon(spend(0.1, 1.0, 0), 1e-5, 3) == 0.0
+    assert estimate_group_epsilon(spend(0.01, 2.0, 3), 1e-5, 40) < math.inf
+    assert estimate_group_epsilon(spend(0.01, 2.0, 3), 1e-5, 41) == math.inf
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -232,34 +230,23 @@ def test_revealing_refuses_what_is_too_far_and_pays_for_what_a_transform_rounds_
 def test_the_chain_bounds_the_gaussian_that_it_passes_through() -> None:
     """N(0) to N(1) to N(2): the chain of two single shifts is sound for the double one."""
     one, both = (
-        make_branch_epsilon_curve(((1.0, DominatingPair(make_mixture({m: 1}), NO_SHIFT, 2.0)),), 1) for m in (1.0, 2.0)
+        partial(estimate_branches, ((1.0, DominatingPair(make_mixture({m: 1}), NO_SHIFT, 2.0)),), 1) for m in (1.0, 2.0)
     )
     assert compute_chain_epsilon(one, one, 1e-4) >= both(1e-4)
     assert compute_chain_epsilon(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
     assert compute_chain_epsilon(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
-    few = make_group_epsilon_curve(2, 0.02, 8.0, 50), make_group_epsilon_curve(24, 0.02, 8.0, 50)
-    assert (
-        compute_chain_epsilon(*few, 1e-5, FINE_SPLITS) <= compute_chain_epsilon(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
+    few, many = (
+        lambda delta, size=size: estimate_group_epsilon(spend(0.02, 8.0, 50), delta, size)  # type: ignore[misc]
+        for size in (2, 24)
     )
-
-
-@pytest.mark.parametrize(("points", "rate", "sigma", "steps"), [(8, 0.02, 4.0, 100), (2, 0.1, 2.0, 50)])
-def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma: float, steps: int) -> None:
-    """One pair under two names; the card's grid is the coarser one."""
-    spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
-    one_side, exact = compute_removal_epsilon(spent, 1e-5, points), make_group_epsilon_curve(points, rate, sigma, steps)
-    assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
-    assert compute_group_epsilon(spent, 1e-5, points) == pytest.approx(
-        compute_chain_epsilon(exact, exact, 1e-5), rel=5e-3
-    )
+    coarse = compute_chain_epsilon(few, many, 1e-5, (0.25, 0.5, 0.75))
+    assert compute_chain_epsilon(few, many, 1e-5, FINE_SPLITS) <= coarse + 1e-12
 
 
 @pytest.mark.parametrize("deviation", [1e-9, 1e-3, 0.03])
 def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
     """A model that was trained with next to no noise gets its card, with none on it."""
     spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
-    removed = compute_total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE)
-    assert removed is None or removed > 4096.0
-    assert confirm_single_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
-    exchanged = compute_total_epsilon(spent, 1e-5, Relation.SUBSTITUTION)
-    assert exchanged is None or exchanged > 1_000.0
+    assert estimate_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE) == math.inf
+    assert confirm_epsilon(compare_examples(spent, Relation.ADD_OR_REMOVE), 1e-5, "test").value is None
+    assert estimate_epsilon(spent, 1e-5, Relation.SUBSTITUTION) > 1_000.0

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import (
-    Spending,
-    compute_group_epsilon,
-    compute_removal_epsilon,
-    compute_total_epsilon,
+    compare_examples,
+    compare_units,
+    comparisons,
+    confirm_epsilon,
     dominating_pairs,
     make_event_tree,
     verification,
 )
-from redactory.training.accounting.confirmation import bound_epsilon, bound_group_epsilon, confirm_epsilon
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
@@ -30,22 +29,21 @@ from redactory.training.accounting.dominating_pairs import (
     make_exchange_pair,
     make_removal_pair,
 )
-from redactory.training.accounting.verification import EpsilonBounds, bound_removal_epsilon
-from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from redactory.training.accounting.verification import EpsilonBounds
+from redactory.training.mechanisms.mechanism import Relation
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
+from tests.training.accounting.worlds import bound_epsilon, estimate_epsilon, estimate_group_epsilon, spend, state
 
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE
 GRID = 1e-3
 
 
-def spent(rate: float, noise: float, steps: int, rows: int = 1) -> tuple[Spending, ...]:
-    return (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps, rows),)
-
-
-def confirmed(figure: float | None, bounds: EpsilonBounds, what: str = "epsilon") -> float | None:
-    """What is stated of ``figure`` beside ``bounds``, whatever the delta."""
-    return confirm_epsilon(lambda _: figure, lambda _: bounds, 1e-5, what).value
+def agree(estimate: float | None, bounds: EpsilonBounds) -> bool:
+    """Whether both accountants agree to 1%; ``GuaranteeError`` if the estimate is refuted."""
+    found = confirm_epsilon(state(estimate, bounds), 1e-5, "epsilon")
+    assert found.value == (bounds.upper if math.isfinite(bounds.upper) else None)
+    return found.value is not None and not found.is_computed_once
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(4.0, 10), (10.0, 100), (1.0, 1)])
@@ -53,7 +51,7 @@ def confirmed(figure: float | None, bounds: EpsilonBounds, what: str = "epsilon"
 def test_full_batches_have_a_closed_form_between_the_bounds(noise: float, steps: int, delta: float) -> None:
     for relation, sensitivity in ((SUBSTITUTION, 2.0), (ADD_OR_REMOVE, 1.0)):
         exact = gaussian(sensitivity * math.sqrt(steps) / noise, delta)
-        found = bound_epsilon(spent(1.0, noise, steps), delta, relation)
+        found = bound_epsilon(spend(1.0, noise, steps), delta, relation)
         assert found.lower <= exact <= found.upper
         assert found.upper - found.lower < min(0.02, 0.01 * exact)
 
@@ -62,8 +60,8 @@ def test_full_batches_have_a_closed_form_between_the_bounds(noise: float, steps:
 @settings(max_examples=5, deadline=None)
 def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, steps: int, delta: float) -> None:
     for relation in Relation:
-        figure = compute_total_epsilon(spent(rate, noise, steps), delta, relation, GRID)
-        assert confirmed(figure, bound_epsilon(spent(rate, noise, steps), delta, relation)) == figure
+        compared = compare_examples(spend(rate, noise, steps), relation)
+        assert agree(compared.estimate_epsilon(delta), compared.bound_epsilon(delta))
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
@@ -88,7 +86,7 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(verification._ComposedLoss, "bound_epsilon", noted)
     for rate, noise, steps, delta in ((0.01, 1.0, 1_000, 1e-5), (0.3, 2.0, 20, 1e-9), (1.0, 9.0, 1, 1e-3)):
         verification.bound_one_order_epsilon.cache_clear()
-        found = bound_epsilon(spent(rate, noise, steps), delta, SUBSTITUTION)
+        found = bound_epsilon(spend(rate, noise, steps), delta, SUBSTITUTION)
         assert found == seen[-1][2]
         h, count, _ = seen[-1]
         assert count == steps
@@ -99,19 +97,19 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("factor", [0.9, 0.98, 1.02, 1.1])
 def test_a_figure_that_is_off_is_refused(factor: float) -> None:
-    own = spent(0.02, 1.5, 200)
-    figure, bounds = compute_total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
-    assert confirmed(figure, bounds) == figure
+    own = spend(0.02, 1.5, 200)
+    figure, bounds = estimate_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
+    assert agree(figure, bounds)
     # also the figure of a point there or not in the place of an exchange
     with pytest.raises(GuaranteeError, match="disagree about epsilon"):
-        confirmed(compute_total_epsilon(own, 1e-5, ADD_OR_REMOVE), bounds)
+        agree(estimate_epsilon(own, 1e-5, ADD_OR_REMOVE), bounds)
     if factor < 1.0:
         with pytest.raises(GuaranteeError, match="disagree about epsilon"):
-            confirmed(factor * figure, bounds)
+            agree(factor * figure, bounds)
     else:
-        assert confirmed(factor * figure, bounds) == bounds.upper  # what is proved, and computed once
-    assert confirmed(None, bounds) == bounds.upper
-    assert confirmed(figure, EpsilonBounds(0.9 * figure, math.inf)) is None
+        assert not agree(factor * figure, bounds)
+    assert not agree(None, bounds)
+    assert not agree(figure, EpsilonBounds(0.9 * figure, math.inf))
 
 
 @pytest.mark.parametrize(
@@ -129,18 +127,16 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
 )
 def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:
     """Each accountant states its pairs: a wrong weight or mean of the main one's is no silent figure."""
-    own = spent(0.02, 1.5, 200)
+    own = spend(0.02, 1.5, 200)
 
-    def both() -> tuple[float | None, EpsilonBounds]:
-        if points is None:
-            return compute_total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
-        return compute_removal_epsilon(own, 1e-5, points), bound_removal_epsilon(own, 1e-5, points)
+    def are_confirmed() -> bool:
+        compared = compare_examples(own, SUBSTITUTION) if points is None else compare_units(own, points)
+        return not confirm_epsilon(compared, 1e-5, "epsilon").is_computed_once
 
-    right, bounds = both()
-    assert confirmed(right, bounds) == right
+    assert are_confirmed()
     monkeypatch.setattr(dominating_pairs, name, slip)
     with pytest.raises(GuaranteeError, match="disagree"):
-        confirmed(*both())
+        are_confirmed()
 
 
 @given(st.integers(1, 60), st.floats(1e-6, 1.0))
@@ -182,33 +178,55 @@ def test_a_pair_dominates_every_two_vectors_of_its_kind(rate: float, noise: floa
 
 @pytest.mark.parametrize(("points", "expected"), [(2, 2.855), (8, 14.14)])
 def test_groups_there_or_gone(points: int, expected: float) -> None:
-    figure = compute_removal_epsilon(spent(0.01, 1.0, 500), 1e-5, points)
-    assert figure == pytest.approx(expected, rel=2e-3)
-    assert confirmed(figure, bound_removal_epsilon(spent(0.01, 1.0, 500), 1e-5, points)) == figure
+    compared = compare_units(spend(0.01, 1.0, 500), points)
+    assert compared.estimate_epsilon(1e-5) == pytest.approx(expected, rel=2e-3)
+    assert agree(compared.estimate_epsilon(1e-5), compared.bound_epsilon(1e-5))
 
 
 @pytest.mark.parametrize(("points", "expected"), [(2, 2.681), (4, 5.996)])
 def test_groups_exchanged(points: int, expected: float) -> None:
-    figure = compute_group_epsilon(spent(0.02, 2.0, 200), 1e-5, points)
-    assert confirmed(figure, bound_group_epsilon(spent(0.02, 2.0, 200), 1e-5, points)) == figure
-    assert figure == pytest.approx(expected, rel=5e-3)
+    compared = compare_units(spend(0.02, 2.0, 200), points, points)
+    assert agree(compared.estimate_epsilon(1e-5), compared.bound_epsilon(1e-5))
+    assert compared.estimate_epsilon(1e-5) == pytest.approx(expected, rel=5e-3)
+
+
+def test_examples_that_vanish_and_fewer_that_appear_cost_less_than_an_exchange() -> None:
+    own = spend(0.02, 2.0, 200)
+    few, many = estimate_group_epsilon(own, 1e-5, 4, 1), estimate_group_epsilon(own, 1e-5, 4, 4)
+    assert estimate_group_epsilon(own, 1e-5, 4) < few == estimate_group_epsilon(own, 1e-5, 1, 4) < many
+    bounds = compare_units(own, 4, 1).bound_epsilon(1e-5)
+    assert bounds == compare_units(own, 1, 4).bound_epsilon(1e-5)
+    assert agree(few, bounds)
+
+
+def test_the_rest_of_a_chain_is_what_the_upper_bound_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, ...]] = []
+
+    def bound(pairs: Any, delta: float, lesser: float | None = None, relative_gap: float = 0.0) -> EpsilonBounds:
+        asked.append((delta, lesser or delta))
+        return EpsilonBounds(1.0, 3.0)
+
+    monkeypatch.setattr(comparisons, "bound_composed_epsilon", bound)
+    assert compare_units(spend(0.02, 2.0, 200), 2, 2).bound_epsilon(1e-5) == EpsilonBounds(2.0, 6.0)
+    (first, _), rest = asked
+    assert rest == pytest.approx(((1e-5 - first) * math.exp(-1.0), (1e-5 - first) * math.exp(-3.0)))
 
 
 def test_rows_of_one_point_are_a_group() -> None:
-    assert compute_total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
+    assert estimate_epsilon(spend(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
     with pytest.raises(GuaranteeError):
-        compute_total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
+        estimate_epsilon(spend(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
 
 
 def test_models_compose_to_less_than_the_sum_and_more_than_each() -> None:
-    first, other = spent(0.01, 1.0, 500)[0], spent(0.02, 2.0, 300)[0]
-    alone = [compute_total_epsilon((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
-    both: Any = compute_total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
+    first, other = spend(0.01, 1.0, 500)[0], spend(0.02, 2.0, 300)[0]
+    alone = [estimate_epsilon((one,), 1e-5, SUBSTITUTION) for one in (first, other)]
+    both = estimate_epsilon((first, other), 1e-5, SUBSTITUTION)
     assert max(alone) < both < sum(alone)
-    assert confirmed(both, bound_epsilon((first, other), 1e-5, SUBSTITUTION)) == both
-    halves = compute_total_epsilon(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
-    assert halves == pytest.approx(compute_total_epsilon((first,), 1e-5, SUBSTITUTION), abs=1e-3)
-    assert compute_total_epsilon((), 1e-5, SUBSTITUTION) == 0.0
+    assert agree(both, bound_epsilon((first, other), 1e-5, SUBSTITUTION))
+    halves = estimate_epsilon(spend(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
+    assert halves == pytest.approx(estimate_epsilon((first,), 1e-5, SUBSTITUTION), abs=1e-3)
+    assert estimate_epsilon((), 1e-5, SUBSTITUTION) == 0.0
 
 
 def as_event(tree: dict[str, Any]) -> Any:
@@ -224,9 +242,9 @@ def as_event(tree: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_the_event_in_the_ledger_gives_dp_accountings_own_figure(relation: Relation) -> None:
-    own = (*spent(0.05, 1.5, 30), *spent(0.1, 2.0, 10))
+    own = (*spend(0.05, 1.5, 30), *spend(0.1, 2.0, 10))
     accountant = PLDAccountant(THEIRS[relation], GRID)
     accountant.compose(as_event(make_event_tree(own)))
-    assert compute_total_epsilon(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)
+    assert estimate_epsilon(own, 1e-5, relation) == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
     assert make_event_tree(()) == {"class": "NoOpDpEvent"}
     assert make_event_tree(own[:1])["class"] == "SelfComposedDpEvent"

@@ -12,11 +12,11 @@ import pytest
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training import train_model
-from redactory.training.accounting import compute_total_epsilon
 from redactory.training.data import PublicText
 from redactory.training.guarantee.spec import read_ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder, pretrain_encoder
 from redactory.training.mechanisms.mechanism import Relation
+from tests.training.accounting.worlds import prove_epsilon
 from tests.training.ldp.ldp_sides import small
 from tests.training.tiny_folders import write_bert_folder
 from tests.training.uedp.unit_runs import PUBLIC_ROWS, training, write_public, write_unit_run
@@ -54,9 +54,7 @@ def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFol
     assert (spent.mechanism, spent.steps, spent.rows) == (facts.mechanism, 4, 1)
     told = encoder.provenance
     assert (told["kind"], told["relation"], told["ledger"]) == ("dpsgd", "substitution", facts.chain_head)
-    assert told["epsilon"] == pytest.approx(
-        compute_total_epsilon(encoder.spendings, told["delta"], Relation.SUBSTITUTION)
-    )
+    assert told["epsilon"] == pytest.approx(prove_epsilon(encoder.spendings, told["delta"], Relation.SUBSTITUTION))
     assert (encoder.get_shape("latent"), encoder.network.classes) == ((3,), CLASSES["classes"])
     assert encoder.represent(PUBLIC_ROWS[:2]).shape == (2, 3)
 

@@ -15,12 +15,17 @@ from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.training.accounting import ConfirmedEpsilon
 from redactory.training.accounting.bounds import compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.federated_accounting import compute_federated_epsilon, make_shift_mixture
-from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
+from redactory.training.uedp.federated_accounting import (
+    confirm_federated_epsilon,
+    make_shift_mixture,
+    name_federated_relation,
+)
+from redactory.training.unit_settings import PrivacyUnit
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5
@@ -36,8 +41,8 @@ def run_of(data: tuple[int, int], spread: int | None, patent: bool = False) -> A
     return PoissonUsersGaussian(rate, noise, 1.0, 1.0, users=users, entities=entities)
 
 
-def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, delta: float = DELTA) -> UnitEpsilon:
-    return compute_federated_epsilon(run, steps, delta, protect)
+def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, delta: float = DELTA) -> ConfirmedEpsilon:
+    return confirm_federated_epsilon(run, steps, delta, protect)
 
 
 @pytest.mark.slow
@@ -62,13 +67,13 @@ def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, de
 def test_an_entity_of_some_users_has_these_figures(
     data: tuple[int, int], spread: int, steps: int, patent: bool, expected: float
 ) -> None:
-    found = sound(run_of(data, spread, patent=patent), steps).epsilon
+    found = sound(run_of(data, spread, patent=patent), steps).value
     assert found == pytest.approx(expected, rel=4e-3, abs=6e-4)
 
 
 def test_users_alone_and_entities_alone_cost_less() -> None:
     run = run_of(CONLL, 20)
-    by = {protect: sound(run, protect=protect).epsilon or math.nan for protect in PrivacyUnit}
+    by = {protect: sound(run, protect=protect).value or math.nan for protect in PrivacyUnit}
     assert by[PrivacyUnit.USERS] == pytest.approx(0.0089, abs=1e-4)
     assert by[PrivacyUnit.USERS] < by[PrivacyUnit.ENTITIES] < by[PrivacyUnit.BOTH]
     assert by[PrivacyUnit.EITHER] == by[PrivacyUnit.ENTITIES]
@@ -107,7 +112,7 @@ def lower_bound(run: Any, spread: int, co_entities: int = 10, steps: int = 50) -
 @pytest.mark.parametrize(("spread", "least"), [(20, 0.50), (100, 3.0), (946, 52.0)])
 def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(spread: int, least: float) -> None:
     run = run_of(CONLL, spread)
-    figure, attack = sound(run).epsilon, lower_bound(run, spread)
+    figure, attack = sound(run).value, lower_bound(run, spread)
     assert least < attack <= figure <= 1.08 * attack
     published = compute_moments_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
     assert spread == 20 or attack > 5 * published
@@ -154,7 +159,7 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 ) -> None:
     own = EntitySampling(q_e, q_e, holders)
     run = PoissonUsersGaussian(q_u, zeta, 1.0, 1.0, users=10, entities=own)
-    epsilon: Any = sound(run, 1, protect, 1e-2).epsilon
+    epsilon: Any = sound(run, 1, protect, 1e-2).value
     gone, there = worlds_of(holders, q_u, q_e, co, protect)
     assert hockey_stick(there, gone, zeta, epsilon) <= 1e-2 + 1e-5
     assert hockey_stick(gone, there, zeta, epsilon) <= 1e-2 + 1e-5
@@ -163,7 +168,8 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     names = {
         spread: [
-            sound(run_of(CONLL, spread, patent=True), protect=p).relation for p in (PrivacyUnit.USERS, PrivacyUnit.BOTH)
+            name_federated_relation(run_of(CONLL, spread, patent=True), p)
+            for p in (PrivacyUnit.USERS, PrivacyUnit.BOTH)
         ]
         for spread in (946, 5)
     }
@@ -171,12 +177,12 @@ def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     assert names[5] == ["user zero-out on a fixed graph", "user-entity zero-out on a fixed graph"]
     without = replace(run_of(CONLL, 5), entities=None)
     figure = sound(without)
-    assert figure.epsilon is None
+    assert figure.value is None
     assert "does not sample or protect entities" in (figure.reason or "")
-    assert sound(without, protect=PrivacyUnit.USERS).epsilon is not None
+    assert sound(without, protect=PrivacyUnit.USERS).value is not None
 
 
 def test_no_steps_cost_nothing_and_nonsense_is_refused() -> None:
-    assert sound(run_of(CONLL, 5), 0).epsilon == 0.0
+    assert sound(run_of(CONLL, 5), 0).value == 0.0
     with pytest.raises(ConfigurationError):
         sound(run_of(CONLL, 5), delta=0.0)

@@ -9,17 +9,16 @@ import pytest
 from pydantic import ValidationError
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import confirmation
+from redactory.training.accounting import comparisons
 from redactory.training.guarantee.card import make_unit_level_card
 from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.uedp import federated_accounting as federated_figures
 from redactory.training.uedp.federated_accounting import (
-    compute_epsilon_by_user_count,
-    compute_federated_epsilon,
     compute_paper_noise_scale,
+    confirm_epsilon_by_user_count,
     confirm_federated_epsilon,
+    name_federated_relation,
 )
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -43,7 +42,7 @@ def mechanism_of(trainer: str = "uedp-alg1", **changes: Any) -> PoissonUsersGaus
 
 
 def epsilon_of(mechanism: PoissonUsersGaussian, protect: PrivacyUnit = PrivacyUnit.BOTH) -> float | None:
-    return compute_federated_epsilon(mechanism, STEPS, DELTA, protect).epsilon
+    return confirm_federated_epsilon(mechanism, STEPS, DELTA, protect).value
 
 
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
@@ -53,30 +52,27 @@ def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[st
 
 @pytest.mark.parametrize("own", [FEDAVG, CONLL])
 def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
-    assert figure.epsilon == pytest.approx(0.009, abs=6e-4)
-    stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
-    assert stated == figure
-    assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
-    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.001)
-    monkeypatch.setattr(confirmation, "compute_total_epsilon", lambda *told: 0.001)
+    found = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
+    assert found.value == pytest.approx(0.009, abs=6e-4)
+    assert not found.is_computed_once
+    monkeypatch.setattr(comparisons.Comparison, "estimate_epsilon", lambda *told: 0.001)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
 
 
 def test_dp_fedavg_hides_no_entity() -> None:
-    assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).epsilon is None
-    assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).relation == "user removal"
+    assert confirm_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).value is None
+    assert name_federated_relation(FEDAVG, PrivacyUnit.USERS) == "user removal"
 
 
 def test_the_curve_rises_to_the_figure() -> None:
-    curve = compute_epsilon_by_user_count(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
+    curve = confirm_epsilon_by_user_count(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
     assert list(curve) == [1, 4, 16, 20]
-    values = [value or 0.0 for value in curve.values()]
+    values = [one.value or 0.0 for one in curve.values()]
     assert values == sorted(values)
     assert values[-1] == epsilon_of(CONLL)
-    users = compute_epsilon_by_user_count(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
-    assert users[1] == pytest.approx(epsilon_of(FEDAVG, PrivacyUnit.USERS), abs=2e-3)
+    users = confirm_epsilon_by_user_count(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
+    assert users[1].value == pytest.approx(epsilon_of(FEDAVG, PrivacyUnit.USERS), abs=2e-3)
 
 
 def test_noise_is_z_times_users_or_clips() -> None:
@@ -105,7 +101,7 @@ def test_calibrated_noise_reaches_the_target(target: float, protect: str) -> Non
     own = {"max_users_per_entity": 20}
     found = mechanism_of(epsilon=target, protect=protect, federated=own)
     steps = TRAINERS["uedp-alg1"].count_noisy_steps(training(federated=own))
-    reached: Any = compute_federated_epsilon(found, steps, DELTA, PrivacyUnit(protect)).epsilon
+    reached: Any = confirm_federated_epsilon(found, steps, DELTA, PrivacyUnit(protect)).value
     assert 0.975 * target < reached <= target
 
 

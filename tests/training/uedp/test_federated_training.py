@@ -18,7 +18,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, load_model, loop, make_guarantee_card, train_model
 from redactory.training.mechanisms.ledger import NOISY_STEP
 from redactory.training.mechanisms.mechanism import parse_mechanism_json
-from redactory.training.uedp.federated_accounting import compute_federated_epsilon
+from redactory.training.uedp.federated_accounting import confirm_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
@@ -97,7 +97,7 @@ def test_a_training_is_sealed_with_the_card_of_its_ledger(
     assert sum(record.type == NOISY_STEP for record in records) == summary["steps"] == 6
     card = make_guarantee_card(own, "m")
     mechanism = parse_mechanism_json(records[0].body["mechanism"])
-    assert card["epsilon"] == compute_federated_epsilon(mechanism, 6, 1e-5, protect).epsilon
+    assert card["epsilon"] == confirm_federated_epsilon(mechanism, 6, 1e-5, protect).value
     assert relation in card["relation"]
     assert load_model(folder).compute_token_log_probs(["Hello"])
     told = folder.card.read_text() + folder.guarantee.read_text() + folder.ledger.read_text()
