@@ -44,7 +44,7 @@ from redactory.training import load_model, train_model
 from redactory.training.count_selection import CountSelection
 from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee.card import make_guarantee_card
-from redactory.training.mechanisms.mechanism import ROUNDING_MARGIN
+from redactory.training.mechanisms.counted_texts import ROUNDING_MARGIN
 from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]

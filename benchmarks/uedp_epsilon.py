@@ -9,7 +9,7 @@ import numpy as np
 from line_plot import Axes, Line, line_plot
 
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.users import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.bounded_accounting import BoundedTraining, confirm_zero_out_epsilon, suggest_cap
 from redactory.training.uedp.federated_accounting import confirm_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit

@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import compute_gaussian_delta, compute_gaussian_epsilon
-from redactory.training.accounting.dominating_pairs import Spending
-from redactory.training.mechanisms.mechanism import CountSelectionGaussian, compute_threshold_failure_delta
+from redactory.training.accounting.spendings import Spending
+from redactory.training.mechanisms.counted_texts import CountSelectionGaussian, compute_threshold_failure_delta
 
 _DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
 

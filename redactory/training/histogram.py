@@ -12,7 +12,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_result
-from redactory.training.accounting.dominating_pairs import Spending
+from redactory.training.accounting.spendings import Spending
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.trainers import Trainer
 

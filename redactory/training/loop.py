@@ -24,7 +24,7 @@ from redactory.training.clipping.engine import get_trainable_parameters
 from redactory.training.data import IntArray, PublicText, TokenizedExamples, encode_classes, read_classes, read_texts
 from redactory.training.held_out import NO_ROWS, HeldOutCurve
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import AnyMechanism, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.frozen_encoder import AnyCodec
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
@@ -77,7 +77,7 @@ class TrainingContext:
             make_optimizer(self.network, settings.optimizer, settings.weight_decay), learning_rate
         )
 
-    def make_step_kinds(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> StepKinds:
+    def make_step_kinds(self, mechanism: Mechanism | None, ledger: Admission | None) -> StepKinds:
         """Make the trainer's kinds of step; without ``mechanism`` none with noise."""
         settings, trainer = self.settings, TRAINERS[self.settings.trainer]
         noise_free, noisy = trainer.make_noise_free_steps(self, self.make_optimizer(settings.learning_rate)), None
@@ -130,11 +130,10 @@ class TrainingContext:
         self,
         scheduled_optimizer: ScheduledOptimizer,
         examples: EncodedExamples,
-        mechanism: AnyMechanism,
+        mechanism: Mechanism,
         ledger: Admission,
     ) -> NoisySteps:
         """Make steps with noise on samples of ``examples``."""
-        assert not isinstance(mechanism, PoissonUsersGaussian)
         return NoisySteps(
             self.network,
             scheduled_optimizer,

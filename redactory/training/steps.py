@@ -109,16 +109,6 @@ class NoiseFreeSteps:
         self.scheduled_optimizer.step(number)
 
 
-def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_count: int) -> IntArray:
-    """Sample the rows in ``range(example_count)`` for ``step``, ascending, as ``mechanism`` is accounted for.
-
-    Formal guarantees: inclusions are independent over examples and steps if the root of the stream is secret; each has
-    probability ``sampling_rate`` up to 2⁻⁵³. A batch is never truncated, filled up or skipped: an empty one is a step
-    of noise alone (``docs/guarantees.md``, "Sampling and constants").
-    """
-    return np.flatnonzero(stream.uniform("coins", step, example_count) < mechanism.sampling_rate)
-
-
 @dataclass
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
@@ -147,7 +137,7 @@ class NoisySteps:
 
     def sample_step_rows(self, number: int) -> IntArray:
         """Sample the rows of step ``number``."""
-        return sample_rows(self.mechanism, self.stream, number, len(self.examples))
+        return self.mechanism.sample_rows(self.stream, number, len(self.examples))
 
     def step(self, number: int) -> None:
         """Sample, clip and sum, admit, add noise, divide by the constant, and take an optimizer step."""

@@ -14,13 +14,13 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import IntArray, TokenizedExamples
-from redactory.training.mechanisms.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian
 from redactory.training.model import build_classifier, build_language_network
 from redactory.training.models.hugging_face import SequenceClassifier, add_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
+from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.uedp.units import EncodedExamples, encode_examples
 from tests.training.conftest import PUBLIC_TEXTS
@@ -80,7 +80,7 @@ class GreyBoxTrial:
 
     kind: str = "lstm"
     sum_clipped: Clipper = compute_clipped_sum
-    sample_step_rows: Callable[..., IntArray] = sample_rows
+    sample_step_rows: Callable[..., IntArray] = Mechanism.sample_rows
     mechanism: Any = MECHANISM
     drops_masked: bool = False
     tokenizer: Tokenizer = TOKENIZER

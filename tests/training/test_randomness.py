@@ -16,16 +16,10 @@ from scipy import stats
 from redactory.foundation.stream import RandomStream
 from redactory.training.histogram import Histogram
 from redactory.training.ldp.user import LdpClient, make_user_spending
-from redactory.training.mechanisms.mechanism import (
-    CountSelectionGaussian,
-    HiddenClassGaussian,
-    NoiseKind,
-    PoissonGaussian,
-    PoissonUsersGaussian,
-    SampledGaussian,
-    parse_mechanism_json,
-)
-from redactory.training.steps import sample_rows
+from redactory.training.mechanisms.counted_texts import CountSelectionGaussian
+from redactory.training.mechanisms.hidden_class import HiddenClassGaussian
+from redactory.training.mechanisms.mechanism import Mechanism, NoiseKind, PoissonGaussian, parse_mechanism_json
+from redactory.training.mechanisms.users import PoissonUsersGaussian
 from tests.draws import require_unique_draws
 from tests.training.greybox import GreyBoxTrial, Recorder
 from tests.training.ldp.ldp_sides import WordEncoder, settings_with
@@ -38,7 +32,7 @@ Sampler = Callable[[RandomStream, int, int], NDArray[np.int64]]
 def poisson(rate: float) -> Sampler:
     """What is drawn at ``rate``."""
     mechanism = PoissonGaussian(rate, 1.0, 1.0, 1.0)
-    return lambda stream, step, points: sample_rows(mechanism, stream, step, points)
+    return lambda stream, step, points: mechanism.sample_rows(stream, step, points)
 
 
 def looks_poisson(sampler: Sampler, rate: float, seed: int = 5) -> bool:
@@ -99,7 +93,7 @@ def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
 
 # Noise: of every mechanism, and of everything that draws it, against what the record says.
 
-MADE: dict[type[SampledGaussian], dict[str, Any]] = {
+MADE: dict[type[Mechanism], dict[str, Any]] = {
     PoissonGaussian: {},
     CountSelectionGaussian: {"deviation": 5.0, "threshold": 40, "texts": 2},
     HiddenClassGaussian: {"classes": 3},
@@ -109,7 +103,7 @@ MADE: dict[type[SampledGaussian], dict[str, Any]] = {
 LEVEL, DRAWN = 1e-6, 20_001
 
 
-def mechanisms(kind: type[SampledGaussian] = SampledGaussian) -> set[type[SampledGaussian]]:
+def mechanisms(kind: type[Mechanism] = Mechanism) -> set[type[Mechanism]]:
     """Every mechanism of the product that can be made."""
     found = {own for below in kind.__subclasses__() for own in {below, *mechanisms(below)}}
     return {own for own in found if own.__module__.startswith("redactory.") and "sampler" in vars(own)}
@@ -147,7 +141,7 @@ def test_every_mechanism_is_looked_at() -> None:
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("sizes", [(0.6, 1.0, 64.0), (2.0, 0.25, 1.0), (30.0, 1e-3, 0.5)])
 def test_the_noise_of_every_mechanism_is_that_of_its_record(
-    kind: type[SampledGaussian], noise: NoiseKind, sizes: tuple[float, float, float]
+    kind: type[Mechanism], noise: NoiseKind, sizes: tuple[float, float, float]
 ) -> None:
     """Whatever the sum, the step and the shape; the record that is read again draws the same."""
     sigma, clip, normaliser = sizes

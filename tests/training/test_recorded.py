@@ -31,8 +31,8 @@ from redactory.training.data import split_micro_batches
 from redactory.training.loop import Checkpoint
 from redactory.training.mechanisms import lattice
 from redactory.training.mechanisms.ledger import NOISY_STEP, StepLedger
-from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, SampledGaussian
-from redactory.training.steps import NoisySteps, sample_rows
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
+from redactory.training.steps import NoisySteps
 from redactory.training.trainers.crt import Crt
 from redactory.training.trainers.uedp_bounded import UedpBounded
 from redactory.training.uedp import federated, local_update
@@ -58,6 +58,7 @@ from tests.training.recording import (
 from tests.training.uedp import test_federated_training as federation
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
+REAL_SAMPLE_ROWS = Mechanism.sample_rows
 PUBLIC = PUBLIC_TEXTS[:21]
 PRIVATE = [f"Hello {MASK}, {number}" for number in range(100, 147)]
 MIXED = [*PRIVATE[:10], *(f"Welcome {number}" for number in range(100, 112))]
@@ -225,7 +226,7 @@ noise(check_draws, "noise of a known seed", lambda draw, k: RandomStream.from_se
 swap(
     check_noise,
     "variance for deviation",
-    SampledGaussian,
+    Mechanism,
     "noise_deviation",
     lambda real: property(lambda own: (own.noise_multiplier * own.clip_norm) ** 2),
 )
@@ -249,7 +250,7 @@ swap(check_release, "lattice noise without its margin", lattice, "NOISE_MARGIN",
 swap(
     check_release,
     "an average of the sums before noise",
-    SampledGaussian,
+    Mechanism,
     "compute_noisy_mean",
     lambda real: lambda own, total, *rest: real(own, total, *rest) + total / 99,
 )
@@ -259,9 +260,9 @@ def sampled(name: str, change: Callable[[Callable[[int], Rows], int, int], Any],
     """``change`` makes the rows of a step, from the coins of any."""
 
     def rows(own: Any, stream: RandomStream, step: int, points: int) -> Rows:
-        return np.asarray(change(lambda number: sample_rows(own, stream, number, points), step, points))
+        return np.asarray(change(lambda number: REAL_SAMPLE_ROWS(own, stream, number, points), step, points))
 
-    swap(check_reading, name, steps, "sample_rows", lambda real: rows, case)
+    swap(check_reading, name, Mechanism, "sample_rows", lambda real: rows, case)
 
 
 sampled("an oversize batch is cut", lambda coins, k, n: coins(k)[:22])
@@ -564,7 +565,7 @@ swap(
 swap(
     check_card,
     "sensitivity of a point that is exchanged is one clip",
-    SampledGaussian,
+    Mechanism,
     "get_sensitivity",
     lambda real: lambda own, relation: own.clip_norm,
 )
@@ -639,7 +640,9 @@ class SinceBegun:
 def coins_begin_again(patch: Patch) -> None:
     forgetful(patch)
     since = SinceBegun()
-    patch.setattr(steps, "sample_rows", lambda own, stream, k, n: sample_rows(own, stream, since(stream, k), n))
+    patch.setattr(
+        Mechanism, "sample_rows", lambda own, stream, k, n: REAL_SAMPLE_ROWS(own, stream, since(stream, k), n)
+    )
 
 
 def another_sum(patch: Patch) -> None:
@@ -648,16 +651,16 @@ def another_sum(patch: Patch) -> None:
     def rows(own: Any, stream: RandomStream, number: int, points: int) -> Rows:
         again = number in seen
         seen.add(number)
-        return sample_rows(own, stream, number, points)[again:]
+        return REAL_SAMPLE_ROWS(own, stream, number, points)[again:]
 
     forgetful(patch)
-    patch.setattr(steps, "sample_rows", rows)
+    patch.setattr(Mechanism, "sample_rows", rows)
 
 
 def noise_begins_again(patch: Patch) -> None:
-    real, since = SampledGaussian.compute_noisy_mean, SinceBegun()
+    real, since = Mechanism.compute_noisy_mean, SinceBegun()
     patch.setattr(
-        SampledGaussian, "compute_noisy_mean", lambda own, total, stream, k: real(own, total, stream, since(stream, k))
+        Mechanism, "compute_noisy_mean", lambda own, total, stream, k: real(own, total, stream, since(stream, k))
     )
 
 

@@ -19,7 +19,6 @@ from redactory.training.clipping import compute_clipped_sum
 from redactory.training.mechanisms.lattice import NOISE_MARGIN
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.network import Network
-from redactory.training.steps import sample_rows
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS
 from tests.training.greybox import KINDS, MECHANISM, STEPS, TOKENIZER, GreyBoxTrial, Recorder
@@ -55,7 +54,7 @@ def check_group(trial: GreyBoxTrial) -> None:
     first, second = [SECRET, "9" * 18, *DATA, "b"], [MASKED, "a", *DATA, ""]
     exchanged = np.array([0, 1, len(first) - 1])
     for step, distance in enumerate(trial.measure_distances(first, second)):
-        drawn = np.isin(exchanged, sample_rows(trial.mechanism, RandomStream.from_seed(9), step, len(first))).sum()
+        drawn = np.isin(exchanged, trial.mechanism.sample_rows(RandomStream.from_seed(9), step, len(first))).sum()
         assert distance <= drawn * EXCHANGED * ROUNDING
 
 

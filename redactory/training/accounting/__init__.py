@@ -1,9 +1,8 @@
 """Prove epsilons of privacy events: unknown events are refused, and two accountants must agree.
 
-``comparisons`` states what an epsilon compares, and confirms it: ``dominating_pairs`` has the spent mechanisms and
-their worlds, ``verification`` proves bounds, ``loss_distributions`` estimates with dp_accounting. ``calibration`` finds
-noise for a target. ``bounds`` has the chain and the revealed bound, ``published_epsilons`` what the papers print, with
-that label.
+``spendings`` has what was spent. ``comparisons`` states what an epsilon compares, and confirms it: ``verification``
+proves bounds, ``loss_distributions`` estimates with dp_accounting. ``calibration`` finds noise for a target. ``bounds``
+has the chain and the revealed bound, ``published_epsilons`` what the papers print, with that label.
 """
 
 from redactory.training.accounting.calibration import NoiseSearch as NoiseSearch
@@ -13,6 +12,6 @@ from redactory.training.accounting.comparisons import ConfirmedEpsilon as Confir
 from redactory.training.accounting.comparisons import compare_examples as compare_examples
 from redactory.training.accounting.comparisons import compare_units as compare_units
 from redactory.training.accounting.comparisons import confirm_epsilon as confirm_epsilon
-from redactory.training.accounting.dominating_pairs import Spending as Spending
-from redactory.training.accounting.dominating_pairs import Spendings as Spendings
-from redactory.training.accounting.dominating_pairs import make_event_tree as make_event_tree
+from redactory.training.accounting.spendings import Spending as Spending
+from redactory.training.accounting.spendings import Spendings as Spendings
+from redactory.training.accounting.spendings import make_event_tree as make_event_tree

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import optimize
 from scipy.special import log_ndtr, ndtr
 
-from redactory.training.accounting.dominating_pairs import FloatArray, Mixture
+from redactory.training.mechanisms.pairs import FloatArray, Mixture
 
 MAX_EPSILON = 4096.0
 MAX_FIRST_EPSILON, MIN_REMAINING_DELTA = 600.0, 1e-300

@@ -1,8 +1,8 @@
 """What an epsilon compares: two neighbouring worlds, and what dominates all steps on the way from one to the other.
 
-Every transition is stated twice. dp_accounting estimates its epsilon from the pairs of ``dominating_pairs``;
-``verification`` proves bounds from pairs of its own. The proved upper bound is what may be printed, and the estimate
-has to agree with it (``docs/guarantees.md``, "Two accountants").
+Every transition is stated twice. dp_accounting estimates its epsilon from the first statement; ``verification`` proves
+bounds from the second one. The proved upper bound is what may be printed, and the estimate has to agree with it
+(``docs/guarantees.md``, "Two accountants").
 """
 
 from __future__ import annotations
@@ -24,23 +24,18 @@ from redactory.training.accounting.bounds import (
     compute_chain_epsilon,
     compute_one_way_epsilon,
 )
-from redactory.training.accounting.dominating_pairs import (
+from redactory.training.accounting.loss_distributions import compose_deltas, compose_epsilon
+from redactory.training.accounting.spendings import (
     MAX_GROUP_SHIFT_RATIO,
-    Composition,
     Spendings,
     compute_failure_delta,
-    make_composition,
-    make_removal_composition,
     normalize_spendings,
+    state_exchange,
+    state_removal,
 )
-from redactory.training.accounting.loss_distributions import compose_deltas, compose_epsilon
-from redactory.training.accounting.verification import (
-    EpsilonBounds,
-    bound_composed_epsilon,
-    rederive_composition,
-    rederive_removal_composition,
-)
+from redactory.training.accounting.verification import EpsilonBounds, bound_composed_epsilon
 from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.mechanisms.pairs import Composition
 
 NO_FINITE_EPSILON = "no finite epsilon at this delta: the noise is too small for this many steps"
 NO_PROVED_EPSILON = "no epsilon is proved: the noise is too small, or delta is too small for this many steps"
@@ -151,19 +146,18 @@ def compare_examples(spendings: Spendings, relation: Relation) -> Comparison:
     ``GuaranteeError`` where nothing is proved: a removal that moves several rows, or makes room for another text.
     """
     spendings = normalize_spendings(spendings)
-    if relation is Relation.SUBSTITUTION and any(spending.rows > 1 for spending in spendings):
+    has_groups = any(spending.rows > 1 for spending in spendings)
+    if relation is Relation.ADD_OR_REMOVE:
+        if compute_failure_delta(spendings):
+            raise GuaranteeError("an example's removal makes room for another text: account for an exchange")
+        if has_groups:
+            raise GuaranteeError("exchanging one example exchanges several rows: groups need other accounting")
+        return compare_units(spendings, 1)
+    if has_groups:
         return compare_units(spendings, 1, 1)
-    if relation is Relation.ADD_OR_REMOVE and compute_failure_delta(spendings):
-        raise GuaranteeError("an example's removal makes room for another text: account for an exchange")
-    if any(spending.rows != 1 for spending in spendings):
-        raise GuaranteeError("exchanging one example exchanges several rows: groups need other accounting")
     if not spendings:
         return Comparison(())
-    transition = Transition(
-        make_composition(spendings, relation),
-        rederive_composition(spendings, relation),
-        choose_exchange_interval(spendings),
-    )
+    transition = Transition(*state_exchange(spendings), choose_exchange_interval(spendings))
     return Comparison((transition,), failure_delta=compute_failure_delta(spendings))
 
 
@@ -181,8 +175,7 @@ def compare_units(spendings: Spendings, removed: int, added: int = 0) -> Compari
     sizes = [size for size in (removed, added) if size and spendings]
     transitions = tuple(
         Transition(
-            make_removal_composition(spendings, size),
-            rederive_removal_composition(spendings, size),
+            *state_removal(spendings, size),
             _REMOVAL_INTERVAL * min(max(2.5 * _compute_shift_ratio(spendings, size), 1.0), 50.0),
         )
         for size in sizes

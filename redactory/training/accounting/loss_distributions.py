@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from redactory.training.accounting.dominating_pairs import (
+from redactory.training.mechanisms.pairs import (
     MAX_SHIFT_DEVIATIONS,
     NO_SHIFT,
     Branches,

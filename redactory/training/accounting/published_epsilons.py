@@ -21,7 +21,7 @@ from scipy.special import gammaln, logsumexp
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.accounting.dominating_pairs import Spendings
+from redactory.training.accounting.spendings import Spendings
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
 PUBLISHED_NOTE = "as published, not a guarantee"
@@ -54,7 +54,7 @@ def compute_renyi_epsilon(spendings: Spendings, delta: float, relation: Relation
 def _compose_renyi(spendings: Spendings) -> RdpAccountant:
     accountant = RdpAccountant(list(RENYI_ORDERS), NeighboringRelation.ADD_OR_REMOVE_ONE)
     for spending in spendings:
-        if not isinstance(spending.mechanism, PoissonGaussian) or spending.rows != 1:
+        if spending.mechanism.event_class != PoissonGaussian.event_class or spending.rows != 1:
             raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
         event = PoissonSampledDpEvent(
             spending.mechanism.sampling_rate,

@@ -27,17 +27,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.dominating_pairs import (
+from redactory.training.mechanisms.pairs import (
     MAX_SHIFT_DEVIATIONS,
     Branches,
     Composition,
     DominatingPair,
     FloatArray,
     Mixture,
-    Spendings,
 )
-from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+from redactory.training.mechanisms.rederived_pairs import reverse_pair
 
 _MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _USUAL_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 16, 1 << 15
 _BUCKET_SLACK = 1.05
@@ -53,7 +51,6 @@ _MISPLACED_CELLS = 5.0
 """Cells that a rounded edge moves mass by: its bucket and the next one, each split between two cells."""
 _MAX_LOSS, _MIN_MASS = 600.0, 1e-290
 _UNIT_ROUNDOFF = 2.0**-53
-_NEGLIGIBLE_MASS = 1e-30
 _LINE_POINTS = 1 << 18
 _TILTS = np.geomspace(1e-3, 1e6, 180)
 
@@ -383,103 +380,6 @@ def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
 
 
-# The pairs, stated again from the proofs: a slip in those of ``dominating_pairs`` is a disagreement.
-
-
-def rederive_exchange_pair(rate: float, deviation: float) -> DominatingPair:
-    """State the exchange pair: with probability q a step contains the example, one clip to one side or the other."""
-    there, gone = _make_mixture({0.0: 1.0 - rate, 1.0: rate}), _make_mixture({-1.0: rate, 0.0: 1.0 - rate})
-    return DominatingPair(there, gone, deviation)
-
-
-def rederive_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
-    """State the removal pair: as many clips as K examples are sampled, against none."""
-    return DominatingPair(_rederive_binomial_mixture(rate, group_size), _make_mixture({0.0: 1.0}), deviation)
-
-
-def rederive_hidden_class_pairs(rate: float, deviation: float, classes: int) -> Branches:
-    """State a sentence of class 0, hidden among messages of any class, against one of class 1.
-
-    Class 0 is the right end of the line and class 1 the left one; all other classes reveal nothing.
-    """
-    drawn = [(1.0 - rate) / classes] * classes
-    offset = 14.0 * deviation
-    visible_probability = drawn[0] + rate + drawn[1]
-    here = _make_mixture(
-        {
-            -offset: drawn[1] / visible_probability,
-            offset: drawn[0] / visible_probability,
-            offset + 1.0: rate / visible_probability,
-        }
-    )
-    there = _make_mixture(
-        {
-            -offset - 1.0: rate / visible_probability,
-            -offset: drawn[1] / visible_probability,
-            offset: drawn[0] / visible_probability,
-        }
-    )
-    others = DominatingPair(_make_mixture({0.0: 1.0}), _make_mixture({0.0: 1.0}), deviation)
-    visible_branch = ((visible_probability, DominatingPair(here, there, deviation)),)
-    return (*visible_branch, (math.fsum(drawn[2:]), others)) if drawn[2:] else visible_branch
-
-
-@lru_cache(maxsize=64)
-def _rederive_binomial_mixture(rate: float, group_size: int) -> Mixture:
-    """Return how many of K examples are sampled: coins summed one by one, rare outcomes counted as all K."""
-    weights = np.ones(1)
-    for _ in range(group_size):
-        weights = np.convolve(weights, (1.0 - rate, rate))
-    is_rare = weights < _NEGLIGIBLE_MASS
-    lost = float(weights[is_rare].sum())
-    weights[is_rare] = 0.0
-    weights[group_size] += max(lost, _NEGLIGIBLE_MASS) if is_rare.any() else 0.0
-    return _make_mixture(dict(enumerate(weights.tolist())))
-
-
-def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mixture:
-    there = {float(mean): weight for mean, weight in weights_by_mean.items() if weight > 0.0}
-    return Mixture(tuple(there), tuple(there.values()))
-
-
-def _rederive_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """Derive one step's pairs, independently of ``make_dominating_pairs``."""
-    pair = rederive_exchange_pair if relation is Relation.SUBSTITUTION else rederive_removal_pair
-    if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
-        return rederive_hidden_class_pairs(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
-    if not isinstance(mechanism, PoissonGaussian):
-        raise GuaranteeError("no dominating pair is proved for this mechanism")
-    return ((1.0, pair(mechanism.sampling_rate, mechanism.noise_multiplier)),)
-
-
-def _reverse_pair(pair: DominatingPair) -> DominatingPair:
-    """Return Q against P on the mirrored line."""
-
-    def mirror_mixture(law: Mixture) -> Mixture:
-        return _make_mixture({-m: w for m, w in sorted(zip(law.means, law.weights, strict=True), reverse=True)})
-
-    return DominatingPair(mirror_mixture(pair.q), mirror_mixture(pair.p), pair.deviation)
-
-
-# Of what was spent.
-
-
-def rederive_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """State the pairs of each training's step, with the number of its steps, independently of ``dominating_pairs``."""
-    return tuple((_rederive_dominating_pairs(spending.mechanism, relation), spending.steps) for spending in spendings)
-
-
-def rederive_removal_composition(spendings: Spendings, group_size: int) -> Composition:
-    """State the pairs of ``group_size`` examples there or not, each in ``rows`` rows of a training."""
-    parts = []
-    for spending in spendings:
-        if not isinstance(spending.mechanism, PoissonGaussian):
-            raise GuaranteeError("groups can only be accounted under Poisson sampling")
-        rate, noise = spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier
-        parts.append((((1.0, rederive_removal_pair(rate, noise, group_size * spending.rows)),), spending.steps))
-    return tuple(parts)
-
-
 def bound_composed_epsilon(
     composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
@@ -490,7 +390,7 @@ def bound_composed_epsilon(
     if any(max(map(abs, pair.means)) > MAX_SHIFT_DEVIATIONS * pair.deviation for pair in pairs):
         return EpsilonBounds(0.0, math.inf)
     back: Composition = tuple(
-        (tuple((w, _reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
+        (tuple((w, reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
     )
     orders = {composition: 0, back: 0}
     ordered_bounds = [bound_one_order_epsilon(order, delta, smaller_delta, relative_gap) for order in orders]

@@ -18,7 +18,7 @@ from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings, compare_examples, compare_units, confirm_epsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, parse_mechanism_json
+from redactory.training.mechanisms.mechanism import Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -211,7 +211,7 @@ def _parse_spendings(reservations: list[dict[str, Any]]) -> Spendings:
     spendings = []
     for body in reservations:
         mechanism = parse_mechanism_json(body["mechanism"])
-        if isinstance(mechanism, PoissonUsersGaussian):
+        if mechanism.samples_users:
             raise GuaranteeError("the budget describes a mechanism that cannot be composed")
         spendings.append(Spending(mechanism, body["steps"], body["rows"]))
     return tuple(spendings)

@@ -41,7 +41,7 @@ from redactory.training.guarantee.spec import (
     read_training_spec,
 )
 from redactory.training.held_out import read_curve_rows
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
+from redactory.training.mechanisms.users import get_users_mechanism
 from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
@@ -354,14 +354,15 @@ def _describe_recall(recall: RecallMeasurement | None, coverage_failure: float |
 def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     """Make conditions, assumptions and gaps of a training that hides users or entities."""
     words, bounding, units = WORDS["units"], spec.settings.bounding, spec.settings.units
-    if not isinstance(spec.mechanism, PoissonUsersGaussian):
+    if not spec.trainer.samples_users:
         conditions = [
             {"item": item, "condition": name, "holds": True, "why": why or words["duplicates"][units.duplicates]}
             for name, (item, why) in words["conditions"].items()
         ]
         assumed, gaps = words["constants"]["r-loc" if bounding.rule == "r-loc" else "graph"], []
     else:
-        entities, of_users = spec.mechanism.entities, spec.protected_unit is PrivacyUnit.USERS
+        mechanism = get_users_mechanism(spec.mechanism)
+        entities, of_users = mechanism.entities, spec.protected_unit is PrivacyUnit.USERS
         condition_texts, assumed = list(words["conditions_of_users"]), []
         gaps = [words["gap_of_users"]] if of_users else list(words["gaps_of_entities"])
         if entities is not None:
@@ -370,7 +371,7 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
                 condition_texts.append(words["of_cap"].format(cap=entities.max_users_per_entity))
                 gaps.append(words["gap_of_graph"])
             elif not of_users:
-                condition_texts.append(words["of_all_users"].format(users=spec.mechanism.users))
+                condition_texts.append(words["of_all_users"].format(users=mechanism.users))
         conditions = [
             {"item": str(number), "condition": f"federated {number}", "holds": True, "why": why}
             for number, why in enumerate(condition_texts, 1)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanisms.mechanism import AnyMechanism
+from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.settings import FrozenEncoderSettings
 
 ADAPTER_SIGNAL, ADAPTER_RANK, MAX_ADAPTED_EXAMPLES = 100_000.0, 16, 200_000
@@ -65,5 +65,5 @@ def choose_lora_rank(spec: TrainingSpec, examples: int | None) -> int:
     return ADAPTER_RANK if _compute_signal(spec, mechanism, examples) >= ADAPTER_SIGNAL else 0
 
 
-def _compute_signal(spec: TrainingSpec, mechanism: AnyMechanism, examples: int) -> float:
+def _compute_signal(spec: TrainingSpec, mechanism: Mechanism, examples: int) -> float:
     return examples * mechanism.sampling_rate * math.sqrt(spec.steps) / mechanism.noise_multiplier

@@ -15,7 +15,8 @@ from redactory.training.accounting.published_epsilons import describe_published_
 from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
-from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
     confirm_epsilon_by_example_count,
@@ -169,13 +170,8 @@ class EpsilonInputs:
     @property
     def published_crt_epsilons(self) -> dict[str, Any] | None:
         """The epsilons of the paper's formulas; None for any mechanism except CRT's own."""
-        is_poisson = self.is_single_row and all(
-            isinstance(spending.mechanism, PoissonGaussian) for spending in self.spendings
-        )
-        if (
-            not (self.spendings and is_poisson and self.uses_policy)
-            or self.missed_span_relation is Relation.ADD_OR_REMOVE
-        ):
+        is_published = self.spendings and self.is_single_row and self.uses_policy
+        if not is_published or self.missed_span_relation is Relation.ADD_OR_REMOVE:
             return None
         return describe_published_crt(self.spendings, self.delta, self.gamma, self.delta_2, self.group_sizes)
 
@@ -272,9 +268,9 @@ UNIT_METRIC_NAMES = ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilo
 
 def compute_unit_metrics(spec: TrainingSpec) -> Metrics:
     """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree."""
-    mechanism, metrics = spec.mechanism, Metrics()
-    if isinstance(mechanism, PoissonUsersGaussian):
-        _add_federated_metrics(spec, mechanism, metrics)
+    metrics = Metrics()
+    if spec.trainer.samples_users:
+        _add_federated_metrics(spec, get_users_mechanism(spec.mechanism), metrics)
     else:
         _add_bounded_metrics(spec, metrics)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))

@@ -27,7 +27,7 @@ from redactory.training.guarantee.metrics import (
 from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep_sampling_rates
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
+from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
@@ -205,8 +205,8 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     metrics = compute_unit_metrics(spec)
     values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
-    if isinstance(spec.mechanism, PoissonUsersGaussian):
-        mechanism, texts = spec.mechanism, WORDS["units"]
+    if spec.trainer.samples_users:
+        mechanism, texts = get_users_mechanism(spec.mechanism), WORDS["units"]
         expected = mechanism.users * mechanism.sampling_rate
         entries = {
             "users": mechanism.users,
@@ -221,7 +221,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
             ],
         }
         main = values["epsilon_as_published"]
-        published["as_published"] = main and _describe_published_epsilons(spec, spec.mechanism, main)
+        published["as_published"] = main and _describe_published_epsilons(spec, mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # the main epsilon is already about removing a user
@@ -309,10 +309,11 @@ def _describe_published_epsilons(
 
 def _estimate_unit_steps_curve(spec: TrainingSpec, last: float | None) -> list[dict[str, Any]]:
     """Estimate epsilon, and compute the published one, at up to eight numbers of steps; the ``last`` is the plan's."""
-    mechanism, rows = spec.mechanism, []
+    rows = []
     for count in _list_evenly_spaced_steps(spec.steps, _UNIT_CURVE_POINTS):
         published = None
-        if isinstance(mechanism, PoissonUsersGaussian):
+        if spec.trainer.samples_users:
+            mechanism = get_users_mechanism(spec.mechanism)
             published = (compute_published_federated_epsilon(mechanism, count, spec.delta) or {}).get("epsilon")
         epsilon = last
         if count < spec.steps and spec.settings.bounding.rule != "none":

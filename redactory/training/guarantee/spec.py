@@ -23,7 +23,7 @@ from redactory.training.accounting import Spending, Spendings
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanisms.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanisms.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, parse_mechanism_json
+from redactory.training.mechanisms.mechanism import Mechanism, Relation, parse_mechanism_json
 from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
 from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
@@ -108,7 +108,7 @@ class TrainingSpec:
     """
 
     settings: TrainSettings
-    mechanism: AnyMechanism | None
+    mechanism: Mechanism | None
     steps: int
     dedup: Mapping[str, Any] | None = None
     rates: MissRates = NOT_MEASURED
@@ -300,7 +300,7 @@ class LedgerFacts:
     """
 
     settings: TrainSettings
-    mechanism: AnyMechanism | None
+    mechanism: Mechanism | None
     steps: int
     seeded: bool
     parent: str
@@ -352,8 +352,7 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     trainer = get_trainer(settings)
-    users = isinstance(mechanism, PoissonUsersGaussian)
-    fits = users is trainer.samples_users if mechanism else trainer.noised_folder is None
+    fits = mechanism.samples_users is trainer.samples_users if mechanism else trainer.noised_folder is None
     _require_ledger_condition(fits, "has a mechanism that is not its trainer's")
     _require_ledger_condition(head["relation"] == trainer.relation.value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler

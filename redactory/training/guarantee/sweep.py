@@ -21,7 +21,7 @@ from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanisms.mechanism import AnyMechanism
+from redactory.training.mechanisms.mechanism import Mechanism
 
 _NOISE_TOLERANCE = 1e-2
 """Of the estimated noise in the table, a share above what is needed; the plan's own is proved."""
@@ -52,7 +52,7 @@ class SweepRow:
     best: bool = False
 
 
-def make_sweep_row(mechanism: AnyMechanism, steps: int, parameters: int | None) -> SweepRow:
+def make_sweep_row(mechanism: Mechanism, steps: int, parameters: int | None) -> SweepRow:
     """Describe ``steps`` steps of ``mechanism`` for a model with this many trainable ``parameters``."""
     sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
     coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None

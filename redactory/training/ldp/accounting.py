@@ -22,18 +22,13 @@ from redactory.training.accounting import (
     compare_examples,
     confirm_epsilon,
     find_noise,
-    verification,
 )
 from redactory.training.accounting.comparisons import Transition, choose_exchange_interval
-from redactory.training.accounting.dominating_pairs import (
-    NO_SHIFT,
-    Branches,
-    DominatingPair,
-    make_composition,
-    make_exchange_pair,
-    normalize_spendings,
-)
-from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+from redactory.training.accounting.spendings import normalize_spendings, state_exchange
+from redactory.training.mechanisms.hidden_class import HiddenClassGaussian
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
+from redactory.training.mechanisms.pairs import NO_SHIFT, Branches, DominatingPair, make_exchange_pair
+from redactory.training.mechanisms.rederived_pairs import rederive_exchange_pair
 from redactory.training.settings import Rate
 
 
@@ -149,13 +144,11 @@ def compare_message_worlds(
     before = normalize_spendings(encoder_costs)
     message = make_message_spending(noise, vectors, FixedSends())
     sigma = message.mechanism.noise_multiplier
-    pair, rederived_pair = make_exchange_pair(1.0, sigma), verification.rederive_exchange_pair(1.0, sigma)
+    pair, rederived_pair = make_exchange_pair(1.0, sigma), rederive_exchange_pair(1.0, sigma)
+    made, rederived = state_exchange(before)
     transition = Transition(
-        (*make_composition(before, Relation.SUBSTITUTION), (_add_coins(participation, pair), participation.steps)),
-        (
-            *verification.rederive_composition(before, Relation.SUBSTITUTION),
-            (_add_coins(participation, rederived_pair), participation.steps),
-        ),
+        (*made, (_add_coins(participation, pair), participation.steps)),
+        (*rederived, (_add_coins(participation, rederived_pair), participation.steps)),
         choose_exchange_interval((*before, message)),
     )
     return Comparison((transition,))

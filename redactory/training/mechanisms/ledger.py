@@ -14,7 +14,7 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
-from redactory.training.mechanisms.mechanism import AnyMechanism
+from redactory.training.mechanisms.mechanism import Mechanism
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"
@@ -36,7 +36,7 @@ class StepLedger:
     root key and is removed with it, so the ledger does not reveal sums.
     """
 
-    def __init__(self, log: RecordLog, mechanism: AnyMechanism, stream: RandomStream) -> None:
+    def __init__(self, log: RecordLog, mechanism: Mechanism, stream: RandomStream) -> None:
         self._log = log
         self._event = mechanism.to_event()
         self._key = stream.random_bytes("ledger", 0, 32)

@@ -1,11 +1,13 @@
-"""One noisy step as a mechanism: what it releases, how far one example moves it, and its name in the ledger."""
+"""One noisy step as a mechanism: what it samples and releases, what dominates it, and its name in the ledger."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
@@ -13,6 +15,10 @@ from redactory.foundation.stream import RandomStream
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from redactory.training.mechanisms.pairs import Branches
+
+_MECHANISMS: dict[str, type[Mechanism]] = {}
+_NO_PAIR = "no dominating pair is proved for this mechanism"
 NoiseKind = Literal["float", "lattice"]
 MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-6, 1e6
 """Within these a weight C/‖g‖ and the lattice's spacing have all their bits in float32 and float64."""
@@ -37,8 +43,8 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class SampledGaussian:
-    """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
+class Mechanism:
+    """A sampled sum of vectors of norm at most C with Gaussian noise. A subclass is registered by its ``event_class``.
 
     ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from ``MIN_CLIP_NORM`` to
     ``MAX_CLIP_NORM``; ``normaliser`` is the public constant that the noisy sum is divided by; ``noise`` says how the
@@ -54,6 +60,11 @@ class SampledGaussian:
     sampler: ClassVar[str]
     event_class: ClassVar[str]
     """What a ledger calls a step: a class of dp_accounting, or one that it lacks, so that none is misread."""
+    samples_users: ClassVar[bool] = False
+    """Whether a step samples users, not examples."""
+
+    def __init_subclass__(cls) -> None:
+        _MECHANISMS[cls.event_class] = cls
 
     def __post_init__(self) -> None:
         require_valid_clip_norm(self.clip_norm)
@@ -65,6 +76,38 @@ class SampledGaussian:
                 return 2.0 * self.clip_norm
             case Relation.ADD_OR_REMOVE:
                 return self.clip_norm
+
+    # what dominates a step, stated twice; a statement that is not overridden is not proved
+
+    def make_exchange_pairs(self) -> Branches:
+        """Make the pairs of one step for one exchanged example."""
+        raise GuaranteeError(_NO_PAIR)
+
+    def rederive_exchange_pairs(self) -> Branches:
+        """State :meth:`make_exchange_pairs` a second time, from the proof."""
+        raise GuaranteeError(_NO_PAIR)
+
+    def make_removal_pairs(self, size: int) -> Branches:
+        """Make the pairs of one step for ``size`` examples there or not."""
+        raise GuaranteeError(_NO_PAIR)
+
+    def rederive_removal_pairs(self, size: int) -> Branches:
+        """State :meth:`make_removal_pairs` a second time, from the proof."""
+        raise GuaranteeError(_NO_PAIR)
+
+    @property
+    def failure_delta(self) -> float:
+        """Return the chance of an event in one step outside of which the pairs hold."""
+        return 0.0
+
+    def sample_rows(self, stream: RandomStream, step: int, count: int) -> NDArray[np.int64]:
+        """Sample the rows in ``range(count)`` for ``step``, ascending.
+
+        Formal guarantees: inclusions are independent over rows and steps if the root of the stream is secret; each has
+        probability ``sampling_rate`` up to 2⁻⁵³. A batch is never truncated, filled up or skipped: an empty one is a
+        step of noise alone (``docs/guarantees.md``, "Sampling and constants").
+        """
+        return np.flatnonzero(stream.uniform("coins", step, count) < self.sampling_rate)
 
     @property
     def noise_deviation(self) -> float:
@@ -97,6 +140,11 @@ class SampledGaussian:
             "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
         }
 
+    @classmethod
+    def parse_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Parse the JSON ``values`` of the fields that the mechanism alone has."""
+        return values
+
     def to_json(self) -> dict[str, Any]:
         """Return the mechanism's entry in the head of a ledger (:func:`parse_mechanism_json` reads it)."""
         return {
@@ -108,11 +156,11 @@ class SampledGaussian:
         }
 
 
-SHARED_FIELD_NAMES = {field.name for field in fields(SampledGaussian)}
+SHARED_FIELD_NAMES = {field.name for field in fields(Mechanism)}
 
 
 @dataclass(frozen=True)
-class PoissonGaussian(SampledGaussian):
+class PoissonGaussian(Mechanism):
     """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
 
     Formal guarantees: under substitution one step is dominated by the pair (1−q)N(0, σ²) + qN(1, σ²) and (1−q)N(0, σ²)
@@ -122,158 +170,44 @@ class PoissonGaussian(SampledGaussian):
     sampler: ClassVar[str] = "poisson"
     event_class: ClassVar[str] = "PoissonSampledDpEvent"
 
+    def make_exchange_pairs(self) -> Branches:
+        """Make the pair of one step for one exchanged example."""
+        from redactory.training.mechanisms.pairs import make_exchange_pair
 
-# Public by count: what a selection costs a unit.
+        return ((1.0, make_exchange_pair(self.sampling_rate, self.noise_multiplier)),)
 
+    def rederive_exchange_pairs(self) -> Branches:
+        """State the pair a second time."""
+        from redactory.training.mechanisms.rederived_pairs import rederive_exchange_pair
 
-ROUNDING_MARGIN = 0.5
-"""Counts are whole and so is the noise, round(sZ): what reaches τ is a real number of at least τ − ½."""
+        return ((1.0, rederive_exchange_pair(self.sampling_rate, self.noise_multiplier)),)
 
+    def make_removal_pairs(self, size: int) -> Branches:
+        """Make the pair of one step for ``size`` examples there or not."""
+        from redactory.training.mechanisms.pairs import make_removal_pair
 
-def compute_threshold_failure_delta(deviation: float, threshold: int, texts: int) -> float:
-    """Return d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
-    from scipy.special import ndtr
+        return ((1.0, make_removal_pair(self.sampling_rate, self.noise_multiplier, size)),)
 
-    tail_probability = float(ndtr(-(threshold - ROUNDING_MARGIN - 1.0) / deviation))
-    return -math.expm1(texts * math.log1p(-tail_probability))
+    def rederive_removal_pairs(self, size: int) -> Branches:
+        """State the pair a second time."""
+        from redactory.training.mechanisms.rederived_pairs import rederive_removal_pair
 
-
-@dataclass(frozen=True)
-class CountSelectionGaussian(PoissonGaussian):
-    """A selection as seen by one unit: a Gaussian, and a chance that a threshold fails.
-
-    ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
-    ``texts`` are those that only this unit gives.
-
-    Formal guarantees: outside of an event with probability at most d = :attr:`failure_delta`, in either world, the
-    release is that Gaussian, post-processed. So n selections and any training after them are (ε − n·ln(1 − d), δ +
-    n·d)-close if the Gaussians and that training are (ε, δ)-close.
-    """
-
-    deviation: float = 1.0
-    threshold: int = 2
-    texts: int = 1
-
-    sampler: ClassVar[str] = "none"
-    event_class: ClassVar[str] = "CountedTextsEvent"
-
-    @property
-    def failure_delta(self) -> float:
-        """Return d of one selection."""
-        return compute_threshold_failure_delta(self.deviation, self.threshold, self.texts)
+        return ((1.0, rederive_removal_pair(self.sampling_rate, self.noise_multiplier, size)),)
 
 
-@dataclass(frozen=True)
-class HiddenClassGaussian(SampledGaussian):
-    """A message that hides its content: with probability q it is of a vector and its class, else of neither.
-
-    The vector has norm at most C, the class is one of ``classes`` K; of neither means zero, and a class drawn
-    uniformly. Noise N(0, (σC)²) is on every coordinate of the vector, none on the class.
-
-    Formal guarantees: if another vector *and* class replace them, one step is dominated by q·N(C, σ²C²)×1_y +
-    (1−q)·N(0, σ²C²)×U against the same with another y; steps compose adaptively (``docs/guarantees.md``, "Classes
-    hidden too"). Nothing is proved for an example that is there or not.
-    """
-
-    classes: int = field(kw_only=True)
-
-    sampler: ClassVar[str] = "none"
-    event_class: ClassVar[str] = "HiddenClassEvent"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.classes < 2 or not 0.0 < self.sampling_rate < 1.0:
-            raise GuaranteeError("a hidden class needs at least two classes, and a rate between 0 and 1")
-
-
-Mechanism = PoissonGaussian | HiddenClassGaussian
-"""A mechanism that samples points."""
-
-
-# Mechanisms that sample users.
-
-
-@dataclass(frozen=True)
-class EntitySampling:
-    """The second level of Algorithm 1: entities and examples of the extended set have coins, too.
-
-    ``entity_rate`` q_e, ``related_entity_rate`` q_s; ``max_users_per_entity`` M, enforced on the fixed
-    graph, None for |U|.
-    """
-
-    entity_rate: float
-    related_entity_rate: float
-    max_users_per_entity: int | None
-
-    def __post_init__(self) -> None:
-        has_rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.related_entity_rate <= 1.0
-        has_cap = self.max_users_per_entity is None or self.max_users_per_entity >= 1
-        if not (has_rates and has_cap):
-            raise GuaranteeError("no guarantee is proved for such a sampling of entities")
-
-    @property
-    def estimator(self) -> Literal["f_E", "f_E+"]:
-        """The paper's estimator: f_E uses only examples with an entity, f_E+ the extended set as well."""
-        return "f_E+" if self.related_entity_rate else "f_E"
-
-
-@dataclass(frozen=True)
-class PoissonUsersGaussian(SampledGaussian):
-    """A Poisson-sampled sum of whole users' updates, each of norm at most β, with noise N(0, (ζβ)²).
-
-    ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users`` the
-    publicly declared |U|. Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
-
-    Formal guarantees: a user who is there or not moves the sum by at most β if their coin drew them; one who loses some
-    of their examples moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound accounting").
-    """
-
-    users: int = 0
-    entities: EntitySampling | None = None
-
-    sampler: ClassVar[str] = "poisson_users"
-    event_class: ClassVar[str] = "PoissonSampledUsersEvent"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        cap = None if self.entities is None else self.entities.max_users_per_entity
-        if not (self.users >= 1 and 0.0 < self.sampling_rate <= 1.0 and (cap or 0) <= self.users):
-            raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
-
-    def make_single_user_mechanism(self) -> PoissonGaussian:
-        """Return the same step with a user as the example: it hides one user, and no entity."""
-        return PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise)
-
-
-AnyMechanism = Mechanism | PoissonUsersGaussian
-"""A mechanism that samples points, or one that samples users."""
-
-
-_MECHANISM_BY_EVENT: dict[str, type[AnyMechanism]] = {
-    kind.event_class: kind
-    for kind in (PoissonGaussian, HiddenClassGaussian, CountSelectionGaussian, PoissonUsersGaussian)
-}
-
-
-def parse_mechanism_json(value: Any) -> AnyMechanism:
+def parse_mechanism_json(value: Any) -> Mechanism:
     """Parse the mechanism of a ledger's head; ``GuaranteeError`` for a mechanism without a proof."""
     try:
         event = value["event"]
-        mechanism_class = _MECHANISM_BY_EVENT[event["class"]]
-        specific_fields: dict[str, Any] = {
-            field_info.name: event[field_info.name]
-            for field_info in fields(mechanism_class)
-            if field_info.name not in SHARED_FIELD_NAMES
-        }
-        if specific_fields.get("entities") is not None:
-            specific_fields["entities"] = EntitySampling(**specific_fields["entities"])
+        mechanism_class = _MECHANISMS[event["class"]]
+        specific_fields = {one.name: event[one.name] for one in fields(mechanism_class)[len(fields(Mechanism)) :]}
         mechanism = mechanism_class(
             sampling_rate=event["sampling_probability"],
             noise_multiplier=event["event"]["noise_multiplier"],
             clip_norm=value["clip_norm"],
             normaliser=value["normaliser"]["value"],
             noise=value["noise"],
-            **specific_fields,
+            **mechanism_class.parse_fields(specific_fields),
         )
         is_known = mechanism.noise in ("float", "lattice") and mechanism.to_json() == value
     except (AttributeError, KeyError, TypeError, ConfigurationError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redactory.training.accounting import Comparison, Spending, Spendings
     from redactory.training.loop import TrainingContext
     from redactory.training.mechanisms.ledger import Admission
-    from redactory.training.mechanisms.mechanism import AnyMechanism
+    from redactory.training.mechanisms.mechanism import Mechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, StepKind
     from redactory.training.uedp.units import OriginalExamples
@@ -101,7 +101,7 @@ class Trainer:
         group_size: int | None = None,
         steps: int | None = None,
         other_spendings: Spendings = (),
-    ) -> AnyMechanism | None:
+    ) -> Mechanism | None:
         """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it.
 
         ``other_spendings`` count towards the target, too.
@@ -116,7 +116,7 @@ class Trainer:
             )
         return self.build_mechanism(settings, noise)
 
-    def build_mechanism(self, settings: TrainSettings, noise_multiplier: float) -> AnyMechanism:
+    def build_mechanism(self, settings: TrainSettings, noise_multiplier: float) -> Mechanism:
         """Build the mechanism of one step with ``noise_multiplier``."""
         return PoissonGaussian(
             settings.sampling_rate, noise_multiplier, settings.clip_norm, settings.expected_batch_size, settings.noise
@@ -149,7 +149,7 @@ class Trainer:
 
     def compare_worlds(
         self,
-        mechanism: AnyMechanism,
+        mechanism: Mechanism,
         steps: int,
         rows: int,
         other_spendings: Spendings = (),
@@ -166,13 +166,11 @@ class Trainer:
         relation = Relation.SUBSTITUTION if rows > 1 or other_spendings else self.relation
         return compare_examples((spending, *other_spendings), relation)
 
-    def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+    def compute_spending(self, mechanism: Mechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the training's privacy spending for composition; None without noise or without a proved pair."""
         from redactory.training.accounting import Spending
 
-        if isinstance(mechanism, PoissonGaussian):
-            return Spending(mechanism, steps, rows)
-        return None
+        return None if mechanism is None else Spending(mechanism, steps, rows)
 
     # construction of the steps
 
@@ -207,11 +205,7 @@ class Trainer:
         return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
 
     def make_noisy_steps(
-        self,
-        context: TrainingContext,
-        scheduled_optimizer: ScheduledOptimizer,
-        mechanism: AnyMechanism,
-        ledger: Admission,
+        self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer, mechanism: Mechanism, ledger: Admission
     ) -> StepKind:
         """Make the steps with noise."""
         assert self.noised_folder is not None

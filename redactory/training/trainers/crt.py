@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redactory.training.data import IntArray, TokenizedExamples
     from redactory.training.loop import TrainingContext
     from redactory.training.mechanisms.ledger import Admission
-    from redactory.training.mechanisms.mechanism import AnyMechanism
+    from redactory.training.mechanisms.mechanism import Mechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import NoiseFreeSteps, NoisySteps, ScheduledOptimizer, StepKind
 
@@ -57,11 +57,7 @@ class Crt(Trainer):
         return context.make_noise_free_steps(scheduled_optimizer, examples, rows)
 
     def make_noisy_steps(
-        self,
-        context: TrainingContext,
-        scheduled_optimizer: ScheduledOptimizer,
-        mechanism: AnyMechanism,
-        ledger: Admission,
+        self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer, mechanism: Mechanism, ledger: Admission
     ) -> StepKind:
         """Make the steps on ``private/``; on an encoder's vectors they also sample ``public/``."""
         steps = super().make_noisy_steps(context, scheduled_optimizer, mechanism, ledger)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redactory.foundation.errors import CheckFailed
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.mechanisms.users import EntitySampling, PoissonUsersGaussian, get_users_mechanism
 from redactory.training.trainers.base import Trainer
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from redactory.training.accounting import Comparison, Spending, Spendings
     from redactory.training.loop import TrainingContext
     from redactory.training.mechanisms.ledger import Admission
-    from redactory.training.mechanisms.mechanism import AnyMechanism
+    from redactory.training.mechanisms.mechanism import Mechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import ScheduledOptimizer, StepKind
 
@@ -66,27 +67,23 @@ class UserLevel(Trainer):
         """Return how entities are sampled; None without entity sampling."""
         return None
 
-    def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+    def compute_spending(self, mechanism: Mechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""
         from redactory.training.accounting import Spending
 
-        if not isinstance(mechanism, PoissonUsersGaussian) or mechanism.entities is not None:
+        if mechanism is None or (users := get_users_mechanism(mechanism)).entities is not None:
             return None
-        return Spending(mechanism.make_single_user_mechanism(), steps)
+        return Spending(users.make_single_user_mechanism(), steps)
 
     def make_noisy_steps(
-        self,
-        context: TrainingContext,
-        scheduled_optimizer: ScheduledOptimizer,
-        mechanism: AnyMechanism,
-        ledger: Admission,
+        self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer, mechanism: Mechanism, ledger: Admission
     ) -> StepKind:
         """Make steps in which sampled users train on their examples and the mean update moves the model."""
         from redactory.training.steps import ScheduledOptimizer, make_optimizer
         from redactory.training.uedp.federated import FederatedSteps, collect_users, make_example_weights
         from redactory.training.uedp.local_update import LocalUpdateRule
 
-        assert isinstance(mechanism, PoissonUsersGaussian)
+        users_mechanism = get_users_mechanism(mechanism)
         assert context.original_examples is not None
         incidence, examples = context.original_examples.incidence, context.encode_originals().examples
         federated = context.settings.federated
@@ -96,9 +93,9 @@ class UserLevel(Trainer):
             network=context.network,
             scheduled_optimizer=ScheduledOptimizer(make_optimizer(context.network, "sgd"), 1.0),
             examples=examples,
-            users=collect_users(incidence, mechanism),
-            mechanism=mechanism,
-            weights=make_example_weights(incidence, mechanism),
+            users=collect_users(incidence, users_mechanism),
+            mechanism=users_mechanism,
+            weights=make_example_weights(incidence, users_mechanism),
             rule=LocalUpdateRule(
                 federated.local_batch_size,
                 federated.local_learning_rate,
@@ -133,7 +130,7 @@ class Algorithm1(UserLevel):
 
     def compare_worlds(
         self,
-        mechanism: AnyMechanism,
+        mechanism: Mechanism,
         steps: int,
         rows: int,
         other_spendings: Spendings = (),
@@ -142,5 +139,4 @@ class Algorithm1(UserLevel):
         """Compare the worlds of a user, an entity, or both; sound for Algorithm 1, and no composition of pairs."""
         from redactory.training.uedp.federated_accounting import compare_federated_worlds
 
-        assert isinstance(mechanism, PoissonUsersGaussian)
-        return compare_federated_worlds(mechanism, steps, unit)
+        return compare_federated_worlds(get_users_mechanism(mechanism), steps, unit)

@@ -10,7 +10,7 @@ from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
     from redactory.training.accounting import Comparison, Spendings
-    from redactory.training.mechanisms.mechanism import AnyMechanism
+    from redactory.training.mechanisms.mechanism import Mechanism
     from redactory.training.settings import TrainSettings
 
 
@@ -51,7 +51,7 @@ class UedpBounded(Trainer):
 
     def compare_worlds(
         self,
-        mechanism: AnyMechanism,
+        mechanism: Mechanism,
         steps: int,
         rows: int,
         other_spendings: Spendings = (),

@@ -13,7 +13,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
+from redactory.training.mechanisms.users import PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users

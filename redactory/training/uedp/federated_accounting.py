@@ -16,10 +16,10 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Comparison, ConfirmedEpsilon, Spending, compare_units, confirm_epsilon
 from redactory.training.accounting.bounds import FINE_SPLITS, compute_revealed_shift_epsilon
-from redactory.training.accounting.dominating_pairs import Mixture, make_binomial_mixture, make_mixture
 from redactory.training.accounting.published_epsilons import PUBLISHED_NOTE, compute_moments_epsilon
 from redactory.training.accounting.verification import EpsilonBounds
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian
+from redactory.training.mechanisms.pairs import Mixture, make_binomial_mixture, make_mixture
+from redactory.training.mechanisms.users import PoissonUsersGaussian
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, make_relation_name
 
 _MAX_CHAIN_EPSILON, _MAX_CHAIN_USERS = 20.0, 64

@@ -23,10 +23,10 @@ from redactory.training.accounting import (
     confirm_epsilon,
     loss_distributions,
 )
-from redactory.training.accounting.dominating_pairs import make_exchange_pair
 from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.pairs import make_exchange_pair
 from tests.training.accounting.worlds import calibrate_noise, estimate_epsilon, spend, state
 
 SETTINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("exact_epsilons.json").read_text("utf-8"))

@@ -23,7 +23,6 @@ from redactory.training.accounting.bounds import (
     compute_gaussian_epsilon,
     compute_revealed_shift_epsilon,
 )
-from redactory.training.accounting.dominating_pairs import Mixture
 from redactory.training.accounting.published_epsilons import (
     amplify_epsilon,
     compute_crt_bayesian_epsilon,
@@ -31,6 +30,7 @@ from redactory.training.accounting.published_epsilons import (
 )
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
+from redactory.training.mechanisms.pairs import Mixture
 from redactory.training.settings import RecallMeasurement
 from tests.training.accounting.worlds import calibrate_noise, estimate_epsilon, estimate_group_epsilon, prove_epsilon
 

@@ -14,32 +14,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from redactory.training.accounting import (
-    Spending,
-    compare_examples,
-    confirm_epsilon,
-    dominating_pairs,
-    loss_distributions,
-)
+from redactory.training.accounting import Spending, compare_examples, confirm_epsilon, loss_distributions
 from redactory.training.accounting.bounds import (
     FINE_SPLITS,
     compute_chain_epsilon,
     compute_gaussian_delta,
     compute_revealed_shift_epsilon,
 )
-from redactory.training.accounting.dominating_pairs import (
+from redactory.training.accounting.loss_distributions import compose_deltas
+from redactory.training.mechanisms import pairs
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.pairs import (
     NO_SHIFT,
     Composition,
     DominatingPair,
     Mixture,
     make_binomial_mixture,
-    make_dominating_pairs,
     make_exchange_pair,
     make_mixture,
     make_removal_pair,
 )
-from redactory.training.accounting.loss_distributions import compose_deltas
-from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.worlds import estimate_branches, estimate_epsilon, estimate_group_epsilon, spend
 from tests.training.uedp.worlds import hockey_stick, repeated
 
@@ -78,7 +72,9 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
         deviation, sampling_prob=rate, value_discretization_interval=grid, neighboring_relation=THEIRS[relation]
     )
     epsilons = np.arange(-2.0, 12.0, 0.37) + 1e-9
-    ((_, pair),) = make_dominating_pairs(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
+    mechanism = PoissonGaussian(rate, deviation, 1.0, 1.0)
+    is_exchange = relation is Relation.SUBSTITUTION
+    ((_, pair),) = mechanism.make_exchange_pairs() if is_exchange else mechanism.make_removal_pairs(1)
     both = (pair, pair.reversed)
     ours = [loss_distributions._discretize_losses(one, grid).get_delta_for_epsilon(epsilons) for one in both]
     return float(np.abs(np.max(ours, axis=0) - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
@@ -96,7 +92,7 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
         patch.setattr(loss_distributions, "_invert_losses", lambda pair, at: real(pair, at) + 0.1)
         assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
     monkeypatch.setattr(
-        dominating_pairs, "make_binomial_mixture", lambda rate, points: make_mixture({0: 1 - 0.9 * rate, 1: 0.9 * rate})
+        pairs, "make_binomial_mixture", lambda rate, points: make_mixture({0: 1 - 0.9 * rate, 1: 0.9 * rate})
     )
     assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6
 

@@ -18,19 +18,20 @@ from redactory.training.accounting import (
     compare_units,
     comparisons,
     confirm_epsilon,
-    dominating_pairs,
     make_event_tree,
     verification,
 )
-from redactory.training.accounting.dominating_pairs import (
+from redactory.training.accounting.verification import EpsilonBounds
+from redactory.training.mechanisms import pairs
+from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.mechanisms.pairs import (
     NO_SHIFT,
     DominatingPair,
     make_binomial_mixture,
     make_exchange_pair,
     make_removal_pair,
 )
-from redactory.training.accounting.verification import EpsilonBounds
-from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.mechanisms.rederived_pairs import rederive_exchange_pair, rederive_removal_pair, reverse_pair
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
 from tests.training.accounting.worlds import bound_epsilon, estimate_epsilon, estimate_group_epsilon, spend, state
@@ -67,8 +68,8 @@ def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, step
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
 @pytest.mark.parametrize("cell", [2e-5, 1e-3])
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
-    group = verification.rederive_removal_pair(rate, noise, 4)
-    for pair in (verification.rederive_exchange_pair(rate, noise), group, verification._reverse_pair(group)):
+    group = rederive_removal_pair(rate, noise, 4)
+    for pair in (rederive_exchange_pair(rate, noise), group, reverse_pair(group)):
         edges = verification._find_bucket_edges(pair, cell, *verification._sample_losses(pair, 1e-24))
         if len(edges) > 1:
             assert np.diff(verification._compute_loss(pair, edges)).max() <= verification._BUCKET_SLACK * cell
@@ -134,7 +135,7 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
         return not confirm_epsilon(compared, 1e-5, "epsilon").is_computed_once
 
     assert are_confirmed()
-    monkeypatch.setattr(dominating_pairs, name, slip)
+    monkeypatch.setattr(pairs, name, slip)
     with pytest.raises(GuaranteeError, match="disagree"):
         are_confirmed()
 
@@ -143,10 +144,10 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
 @settings(max_examples=40, deadline=None)
 def test_both_statements_of_a_pair_are_one(points: int, rate: float) -> None:
     for ours, theirs in (
-        (verification.rederive_removal_pair(rate, 2.0, points), make_removal_pair(rate, 2.0, points)),
-        (verification.rederive_exchange_pair(rate, 2.0), make_exchange_pair(rate, 2.0)),
+        (rederive_removal_pair(rate, 2.0, points), make_removal_pair(rate, 2.0, points)),
+        (rederive_exchange_pair(rate, 2.0), make_exchange_pair(rate, 2.0)),
     ):
-        for one, other in ((ours, theirs), (verification._reverse_pair(ours), theirs.reversed)):
+        for one, other in ((ours, theirs), (reverse_pair(ours), theirs.reversed)):
             for law, same in ((one.p, other.p), (one.q, other.q)):
                 weights = dict(zip(law.means, law.weights, strict=True))
                 assert [weights.get(mean, 0.0) for mean in same.means] == pytest.approx(same.weights)

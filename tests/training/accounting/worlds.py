@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 from redactory.training.accounting import Comparison, NoiseSearch, Spending, compare_examples, compare_units, find_noise
-from redactory.training.accounting.dominating_pairs import Branches
 from redactory.training.accounting.loss_distributions import compose_epsilon
 from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.pairs import Branches
 
 
 def spend(rate: float, noise: float, steps: int, rows: int = 1) -> tuple[Spending, ...]:

@@ -25,7 +25,8 @@ from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 from redactory.training.data import Batch, TokenizedExamples
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
-from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, parse_mechanism_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, parse_mechanism_json
+from redactory.training.mechanisms.users import PoissonUsersGaussian
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings

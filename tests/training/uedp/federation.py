@@ -12,7 +12,7 @@ from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.users import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import ScheduledOptimizer, make_optimizer
 from redactory.training.uedp.federated import FederatedSteps, collect_users, draw_unit_uniform, make_example_weights
 from redactory.training.uedp.local_update import LocalUpdateRule

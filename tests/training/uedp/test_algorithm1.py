@@ -17,9 +17,9 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import ConfirmedEpsilon
 from redactory.training.accounting.bounds import compute_revealed_shift_epsilon
-from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.pairs import make_mixture
+from redactory.training.mechanisms.users import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.federated_accounting import (
     confirm_federated_epsilon,
     make_shift_mixture,

@@ -21,7 +21,8 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import StepLedger
-from redactory.training.mechanisms.mechanism import EntitySampling, parse_mechanism_json
+from redactory.training.mechanisms.mechanism import parse_mechanism_json
+from redactory.training.mechanisms.users import EntitySampling
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
 from redactory.training.uedp.incidence import IncidenceBuilder, get_columns

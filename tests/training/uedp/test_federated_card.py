@@ -12,7 +12,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import comparisons
 from redactory.training.guarantee.card import make_unit_level_card
 from redactory.training.guarantee.spec import LedgerFacts
-from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.users import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp.federated_accounting import (
     compute_paper_noise_scale,

@@ -1,72 +1,24 @@
-"""The spent mechanisms, and the pair of worlds that dominates one step of each, for every network.
+"""The pair of worlds that dominates one step, for every network: two mixtures of Gaussians with one deviation.
 
-A pair (P, Q) consists of two mixtures of Gaussians with one deviation; its privacy loss log dP/dQ rises along
-the line for every pair made here. ``verification`` states its own pairs. Proofs: ``docs/guarantees.md``,
-"Substitution" and "Groups of points".
+The privacy loss log dP/dQ of every pair made here rises along the line. ``rederived_pairs`` states them again.
+Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Classes hidden too".
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from redactory.foundation.errors import GuaranteeError
-from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
-
 _NEGLIGIBLE_MASS = 1e-30
 _CLASS_DISTANCE = 14.0
 """Deviations from 0 at which either of two classes stands on the line: 1e-44 of one lies with the other."""
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Spending:
-    """``steps`` adaptive steps of ``mechanism``, of which one exchanged example exchanges ``rows`` rows.
-
-    ``rows`` is 1 unless a rule of deduplication says otherwise (``docs/guarantees.md``, "Deduplication"), or a unit
-    has several examples.
-    """
-
-    mechanism: Mechanism
-    steps: int
-    rows: int = 1
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the event tree as JSON: dp_accounting's classes and fields."""
-        return {"class": "SelfComposedDpEvent", "event": self.mechanism.to_event(), "count": self.steps}
-
-
-Spendings = tuple[Spending, ...]
-
-
-def normalize_spendings(spendings: Spendings) -> Spendings:
-    """Normalise for accountants: equal mechanisms together, lengths in units of the clip, at least one step."""
-    steps: Counter[tuple[Mechanism, int]] = Counter()
-    for one in spendings:
-        mechanism = replace(one.mechanism, clip_norm=1.0, normaliser=1.0, noise="float")
-        steps[mechanism, one.rows] += one.steps
-    return tuple(Spending(mechanism, count, rows) for (mechanism, rows), count in steps.items() if count)
-
-
-def compute_failure_delta(spendings: Spendings) -> float:
-    """Return the chance that a threshold of ``spendings`` fails one unit (``training/count_selection.py``)."""
-    return math.fsum(spending.steps * getattr(spending.mechanism, "failure_delta", 0.0) for spending in spendings)
-
-
-def make_event_tree(spendings: Spendings) -> dict[str, Any]:
-    """Make one event for all ``spendings``; ``NoOpDpEvent`` for none."""
-    events = [spending.to_event() for spending in spendings if spending.steps]
-    if not events:
-        return {"class": "NoOpDpEvent"}
-    return events[0] if len(events) == 1 else {"class": "ComposedDpEvent", "events": events}
 
 
 @dataclass(frozen=True)
@@ -105,8 +57,6 @@ Branches = tuple[tuple[float, DominatingPair], ...]
 """Pairs with the probability that each is played, the choice being known to whoever looks."""
 Composition = tuple[tuple[Branches, int], ...]
 """What is composed: steps of one kind, and how many."""
-MAX_GROUP_SHIFT_RATIO = 20.0
-"""Of K examples together, in deviations of the noise: with less noise no group is protected."""
 MAX_SHIFT_DEVIATIONS = 1e3
 """Of noise, in a step's shift: with less noise one step that has the example loses over 10⁵."""
 NO_SHIFT = Mixture((0.0,), (1.0,))
@@ -165,33 +115,3 @@ def make_binomial_mixture(rate: float, group_size: int) -> Mixture:
     if missing > 0.0:
         law[float(group_size)] = law.get(float(group_size), 0.0) + missing
     return make_mixture(law)
-
-
-def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """Make the pairs that dominate one step of ``mechanism`` under ``relation``, for one example."""
-    rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
-    pair = make_exchange_pair(rate, sigma) if relation is Relation.SUBSTITUTION else make_removal_pair(rate, sigma)
-    match mechanism:
-        case PoissonGaussian():
-            return ((1.0, pair),)
-        case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
-            return make_hidden_class_pairs(rate, sigma, mechanism.classes)
-        case _:
-            raise GuaranteeError("no dominating pair is proved for this mechanism")
-
-
-def make_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """Make the pairs that dominate each training's step, with how many compose: one row of each."""
-    return tuple((make_dominating_pairs(spending.mechanism, relation), spending.steps) for spending in spendings)
-
-
-def make_removal_composition(spendings: Spendings, group_size: int) -> Composition:
-    """Make the composition for ``group_size`` examples there or not, each in ``rows`` rows of the training data."""
-    parts = []
-    for one in spendings:
-        mechanism = one.mechanism
-        if not isinstance(mechanism, PoissonGaussian):
-            raise GuaranteeError("groups can only be accounted under Poisson sampling")
-        pair = make_removal_pair(mechanism.sampling_rate, mechanism.noise_multiplier, group_size * one.rows)
-        parts.append((((1.0, pair),), one.steps))
-    return tuple(parts)
