@@ -640,9 +640,8 @@ class SinceBegun:
 def coins_begin_again(patch: Patch) -> None:
     forgetful(patch)
     since = SinceBegun()
-    patch.setattr(
-        Mechanism, "sample_rows", lambda own, stream, k, n: REAL_SAMPLE_ROWS(own, stream, since(stream, k), n)
-    )
+    real = REAL_SAMPLE_ROWS
+    patch.setattr(Mechanism, "sample_rows", lambda own, stream, k, n: real(own, stream, since(stream, k), n))
 
 
 def another_sum(patch: Patch) -> None:

@@ -30,8 +30,7 @@ from redactory.training.accounting.spendings import (
     Spendings,
     compute_failure_delta,
     normalize_spendings,
-    state_exchange,
-    state_removal,
+    state_compositions,
 )
 from redactory.training.accounting.verification import EpsilonBounds, bound_composed_epsilon
 from redactory.training.mechanisms.mechanism import Relation
@@ -157,7 +156,7 @@ def compare_examples(spendings: Spendings, relation: Relation) -> Comparison:
         return compare_units(spendings, 1, 1)
     if not spendings:
         return Comparison(())
-    transition = Transition(*state_exchange(spendings), choose_exchange_interval(spendings))
+    transition = Transition(*state_compositions(spendings), choose_exchange_interval(spendings))
     return Comparison((transition,), failure_delta=compute_failure_delta(spendings))
 
 
@@ -175,7 +174,7 @@ def compare_units(spendings: Spendings, removed: int, added: int = 0) -> Compari
     sizes = [size for size in (removed, added) if size and spendings]
     transitions = tuple(
         Transition(
-            *state_removal(spendings, size),
+            *state_compositions(spendings, size),
             _REMOVAL_INTERVAL * min(max(2.5 * _compute_shift_ratio(spendings, size), 1.0), 50.0),
         )
         for size in sizes

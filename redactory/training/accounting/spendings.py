@@ -55,23 +55,10 @@ def make_event_tree(spendings: Spendings) -> dict[str, Any]:
     return events[0] if len(events) == 1 else {"class": "ComposedDpEvent", "events": events}
 
 
-Statements = tuple[Composition, Composition]
-"""The pairs of all steps, and the same pairs stated again."""
+def state_compositions(spendings: Spendings, removed: int | None = None) -> tuple[Composition, Composition]:
+    """State the pairs of all steps twice: for one exchanged row of each spending, or for ``removed`` examples.
 
-
-def state_exchange(spendings: Spendings) -> Statements:
-    """State the pairs for one exchanged row of each spending."""
-    mechanisms = [(spending.mechanism, spending.steps) for spending in spendings]
-    return (
-        tuple((mechanism.make_exchange_pairs(), steps) for mechanism, steps in mechanisms),
-        tuple((mechanism.rederive_exchange_pairs(), steps) for mechanism, steps in mechanisms),
-    )
-
-
-def state_removal(spendings: Spendings, size: int) -> Statements:
-    """State the pairs for ``size`` examples there or not, each in ``rows`` rows of a spending."""
-    sizes = [(spending.mechanism, size * spending.rows, spending.steps) for spending in spendings]
-    return (
-        tuple((mechanism.make_removal_pairs(count), steps) for mechanism, count, steps in sizes),
-        tuple((mechanism.rederive_removal_pairs(count), steps) for mechanism, count, steps in sizes),
-    )
+    A removed example is in ``rows`` rows of each spending.
+    """
+    stated = [(one.mechanism.state_pairs(removed and removed * one.rows), one.steps) for one in spendings]
+    return tuple((first, steps) for (first, _), steps in stated), tuple((again, steps) for (_, again), steps in stated)

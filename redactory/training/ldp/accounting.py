@@ -24,7 +24,7 @@ from redactory.training.accounting import (
     find_noise,
 )
 from redactory.training.accounting.comparisons import Transition, choose_exchange_interval
-from redactory.training.accounting.spendings import normalize_spendings, state_exchange
+from redactory.training.accounting.spendings import normalize_spendings, state_compositions
 from redactory.training.mechanisms.hidden_class import HiddenClassGaussian
 from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
 from redactory.training.mechanisms.pairs import NO_SHIFT, Branches, DominatingPair, make_exchange_pair
@@ -145,7 +145,7 @@ def compare_message_worlds(
     message = make_message_spending(noise, vectors, FixedSends())
     sigma = message.mechanism.noise_multiplier
     pair, rederived_pair = make_exchange_pair(1.0, sigma), rederive_exchange_pair(1.0, sigma)
-    made, rederived = state_exchange(before)
+    made, rederived = state_compositions(before)
     transition = Transition(
         (*made, (_add_coins(participation, pair), participation.steps)),
         (*rederived, (_add_coins(participation, rederived_pair), participation.steps)),

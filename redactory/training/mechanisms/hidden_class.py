@@ -9,7 +9,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanisms.mechanism import Mechanism
 
 if TYPE_CHECKING:
-    from redactory.training.mechanisms.pairs import Branches
+    from redactory.training.mechanisms.pairs import Statements
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,11 @@ class HiddenClassGaussian(Mechanism):
         if self.classes < 2 or not 0.0 < self.sampling_rate < 1.0:
             raise GuaranteeError("a hidden class needs at least two classes, and a rate between 0 and 1")
 
-    def make_exchange_pairs(self) -> Branches:
-        """Make the pairs of one message for another vector and class."""
-        from redactory.training.mechanisms.pairs import make_hidden_class_pairs
+    def state_pairs(self, removed: int | None = None) -> Statements:
+        """State the pairs of one message for another vector and class, twice."""
+        from redactory.training.mechanisms import pairs, rederived_pairs
 
-        return make_hidden_class_pairs(self.sampling_rate, self.noise_multiplier, self.classes)
-
-    def rederive_exchange_pairs(self) -> Branches:
-        """State the pairs a second time."""
-        from redactory.training.mechanisms.rederived_pairs import rederive_hidden_class_pairs
-
-        return rederive_hidden_class_pairs(self.sampling_rate, self.noise_multiplier, self.classes)
+        if removed is not None:
+            return super().state_pairs(removed)
+        constants = self.sampling_rate, self.noise_multiplier, self.classes
+        return pairs.make_hidden_class_pairs(*constants), rederived_pairs.rederive_hidden_class_pairs(*constants)

@@ -15,10 +15,9 @@ from redactory.foundation.stream import RandomStream
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from redactory.training.mechanisms.pairs import Branches
+    from redactory.training.mechanisms.pairs import Statements
 
 _MECHANISMS: dict[str, type[Mechanism]] = {}
-_NO_PAIR = "no dominating pair is proved for this mechanism"
 NoiseKind = Literal["float", "lattice"]
 MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-6, 1e6
 """Within these a weight C/‖g‖ and the lattice's spacing have all their bits in float32 and float64."""
@@ -77,23 +76,12 @@ class Mechanism:
             case Relation.ADD_OR_REMOVE:
                 return self.clip_norm
 
-    # what dominates a step, stated twice; a statement that is not overridden is not proved
+    def state_pairs(self, removed: int | None = None) -> Statements:
+        """State the pairs that dominate one step, and state them again from their proof.
 
-    def make_exchange_pairs(self) -> Branches:
-        """Make the pairs of one step for one exchanged example."""
-        raise GuaranteeError(_NO_PAIR)
-
-    def rederive_exchange_pairs(self) -> Branches:
-        """State :meth:`make_exchange_pairs` a second time, from the proof."""
-        raise GuaranteeError(_NO_PAIR)
-
-    def make_removal_pairs(self, size: int) -> Branches:
-        """Make the pairs of one step for ``size`` examples there or not."""
-        raise GuaranteeError(_NO_PAIR)
-
-    def rederive_removal_pairs(self, size: int) -> Branches:
-        """State :meth:`make_removal_pairs` a second time, from the proof."""
-        raise GuaranteeError(_NO_PAIR)
+        For one exchanged example, or for ``removed`` examples there or not; ``GuaranteeError`` if nothing is proved.
+        """
+        raise GuaranteeError("no dominating pair is proved for this mechanism")
 
     @property
     def failure_delta(self) -> float:
@@ -170,29 +158,16 @@ class PoissonGaussian(Mechanism):
     sampler: ClassVar[str] = "poisson"
     event_class: ClassVar[str] = "PoissonSampledDpEvent"
 
-    def make_exchange_pairs(self) -> Branches:
-        """Make the pair of one step for one exchanged example."""
-        from redactory.training.mechanisms.pairs import make_exchange_pair
+    def state_pairs(self, removed: int | None = None) -> Statements:
+        """State the pair of one exchanged example, or of ``removed`` examples there or not, twice."""
+        from redactory.training.mechanisms import pairs, rederived_pairs
 
-        return ((1.0, make_exchange_pair(self.sampling_rate, self.noise_multiplier)),)
-
-    def rederive_exchange_pairs(self) -> Branches:
-        """State the pair a second time."""
-        from redactory.training.mechanisms.rederived_pairs import rederive_exchange_pair
-
-        return ((1.0, rederive_exchange_pair(self.sampling_rate, self.noise_multiplier)),)
-
-    def make_removal_pairs(self, size: int) -> Branches:
-        """Make the pair of one step for ``size`` examples there or not."""
-        from redactory.training.mechanisms.pairs import make_removal_pair
-
-        return ((1.0, make_removal_pair(self.sampling_rate, self.noise_multiplier, size)),)
-
-    def rederive_removal_pairs(self, size: int) -> Branches:
-        """State the pair a second time."""
-        from redactory.training.mechanisms.rederived_pairs import rederive_removal_pair
-
-        return ((1.0, rederive_removal_pair(self.sampling_rate, self.noise_multiplier, size)),)
+        q, sigma = self.sampling_rate, self.noise_multiplier
+        if removed is None:
+            both = pairs.make_exchange_pair(q, sigma), rederived_pairs.rederive_exchange_pair(q, sigma)
+        else:
+            both = pairs.make_removal_pair(q, sigma, removed), rederived_pairs.rederive_removal_pair(q, sigma, removed)
+        return ((1.0, both[0]),), ((1.0, both[1]),)
 
 
 def parse_mechanism_json(value: Any) -> Mechanism:

@@ -55,6 +55,8 @@ class DominatingPair:
 
 Branches = tuple[tuple[float, DominatingPair], ...]
 """Pairs with the probability that each is played, the choice being known to whoever looks."""
+Statements = tuple[Branches, Branches]
+"""The pairs of one step, and the same pairs stated again."""
 Composition = tuple[tuple[Branches, int], ...]
 """What is composed: steps of one kind, and how many."""
 MAX_SHIFT_DEVIATIONS = 1e3

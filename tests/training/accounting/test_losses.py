@@ -73,8 +73,7 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
     )
     epsilons = np.arange(-2.0, 12.0, 0.37) + 1e-9
     mechanism = PoissonGaussian(rate, deviation, 1.0, 1.0)
-    is_exchange = relation is Relation.SUBSTITUTION
-    ((_, pair),) = mechanism.make_exchange_pairs() if is_exchange else mechanism.make_removal_pairs(1)
+    (((_, pair),), _) = mechanism.state_pairs(None if relation is Relation.SUBSTITUTION else 1)
     both = (pair, pair.reversed)
     ours = [loss_distributions._discretize_losses(one, grid).get_delta_for_epsilon(epsilons) for one in both]
     return float(np.abs(np.max(ours, axis=0) - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
