@@ -293,9 +293,10 @@ def train(
     output: opt.Output = None,
     trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
     name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
+    settings: opt.Settings = None,
 ) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
-    changes = drop_unset(trainer=trainer, name=name)
+    changes = opt.parse_settings(settings) | drop_unset(trainer=trainer, name=name)
     _print_remarks(config, output, **changes)
     result = redactory.train(config, output=output, progress=report_progress, **changes)
     return result, describe_training(result)

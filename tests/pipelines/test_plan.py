@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.pipelines.modeling.train import _load_train_config
 from redactory.training.accounting import Spending, verification
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.worlds import estimate_epsilon, prove_epsilon
@@ -503,3 +504,11 @@ def test_no_accuracy_is_expected_where_none_was_measured() -> None:
     assert planned(trainer="dpsgd", points=500, group_sizes=[])["accuracy"] is None
     with pytest.raises(ConfigurationError, match="accuracy must be between 0 and 1"):
         planned(trainer="dpsgd", **classes, accuracy=83)
+
+
+def test_changes_of_a_training_are_keys_of_its_section() -> None:
+    config = {"input": "absent.jsonl", "train": {"model": {"kind": "gpt2", "layers": 1, "width": 16}}}
+    found = _load_train_config(config, None, {"model.width": 32, "train.epochs": 3}).train
+    assert (found.model.width, found.model.layers, found.epochs) == (32, 1, 3)
+    with pytest.raises(ConfigurationError, match=r"train\.dedup: unknown key"):
+        _load_train_config(config, None, {"dedup.mode": "exact"})

@@ -16,7 +16,7 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.keys import require_not_shredded
-from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
+from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name
 from redactory.pipelines.curation.output_folder import check_environment_keys
 from redactory.pipelines.curation.release_log import check_not_rolled_back, check_released
@@ -31,7 +31,7 @@ def train(
 ) -> dict[str, Any]:
     """Train the configured model on the configuration's finished run; return a summary with its guarantee.
 
-    ``changes`` replace keys of the section ``train``. An interrupted training resumes.
+    ``changes`` replace keys of the section ``train`` (``federated.users``). An interrupted training resumes.
     """
     require_training_packages()
     settings = _load_train_config(config, output, changes)
@@ -71,8 +71,8 @@ def _load_train_config(config: ConfigLike, output: str | Path | None, changes: d
         require_train_section(settings)
     if not changes:
         return settings
-    values = settings.model_dump(exclude_unset=True)
-    return validate_config({**values, "train": {**values.get("train", {}), **changes}})
+    own = {f"train.{key.removeprefix('train.')}": value for key, value in changes.items()}
+    return validate_config(expand_dotted_keys(own, settings.model_dump(exclude_unset=True)))
 
 
 def require_train_section(config: Config) -> None:
