@@ -157,12 +157,15 @@ class Trainer:
     ) -> Comparison:
         """Compare the neighbouring worlds of the target epsilon, under the trainer's relation.
 
-        If an example changes several rows, or a selection by counts was made for it, it is exchanged.
+        A protected unit, of ``rows`` rows, is there or not. An example that changes several rows, or for which a
+        selection by counts was made, is exchanged.
         """
-        from redactory.training.accounting import compare_examples
+        from redactory.training.accounting import compare_examples, compare_units
 
         spending = self.compute_spending(mechanism, steps, rows)
         assert spending is not None
+        if self.hides_units:
+            return compare_units((spending, *other_spendings), 1)
         relation = Relation.SUBSTITUTION if rows > 1 or other_spendings else self.relation
         return compare_examples((spending, *other_spendings), relation)
 

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
-from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
-    from redactory.training.accounting import Comparison, Spendings
-    from redactory.training.mechanisms.mechanism import Mechanism
     from redactory.training.settings import TrainSettings
 
 
@@ -48,21 +45,6 @@ class UedpBounded(Trainer):
         if settings.bounding.rule == "none":
             return 1
         return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0))
-
-    def compare_worlds(
-        self,
-        mechanism: Mechanism,
-        steps: int,
-        rows: int,
-        other_spendings: Spendings = (),
-        unit: PrivacyUnit = PrivacyUnit.BOTH,
-    ) -> Comparison:
-        """Compare the worlds of C1: the unit's K ``rows`` are null in one of them."""
-        from redactory.training.accounting import compare_units
-
-        spending = self.compute_spending(mechanism, steps, rows)
-        assert spending is not None
-        return compare_units((spending, *other_spendings), 1)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """Select rows under the caps and verify them: a function of the hypergraph and ids (condition (b))."""
