@@ -364,7 +364,7 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
 
 RemarkFunction = Callable[[int], str]
 """Takes the number of finished noisy steps and returns the remark for the progress line."""
-_REMARKED_STEPS = 8
+_REMARKED_STEPS = 4
 """Numbers of steps whose epsilon is proved: each takes up to a second, and bounds all earlier ones."""
 
 
