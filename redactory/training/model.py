@@ -27,9 +27,9 @@ from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
-from redactory.training.models.folder_encoder import FolderEncoder
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
+    FolderEncoder,
     FrozenEncoder,
     PackageEncoder,
     VectorClassifier,

@@ -11,14 +11,16 @@ holds G_i itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.matmul import accumulate_total, add_product, multiply_matrices, to_float32
@@ -39,6 +41,8 @@ The squares of the other factor may underflow in float32 while the product is no
 """
 SLAB_ROWS = 512
 """Rows of a formed gradient computed at a time, to fit in a processor's cache."""
+ReportFunction = Callable[[Sequence[Tensor], Sequence[Tensor | None]], None]
+"""Reports a layer's gradients, from the tensors that it saved and the gradients of its outputs (None: unused)."""
 ExampleFactors = tuple[Tensor, Tensor]
 """One example's part of a use: ``left`` [T, L] (or row numbers [T]) and ``right`` [T, R]."""
 
@@ -333,8 +337,10 @@ class Tape:
     ) -> None:
         """Report that example i's gradient of ``parameter`` is an :class:`OuterProducts` of these factors.
 
-        One of ``left`` and ``right`` is the gradient of the layer's output.
+        One of ``left`` and ``right`` is the gradient of the layer's output. A frozen parameter is skipped.
         """
+        if not parameter.requires_grad:
+            return
         left, right = left.detach(), right.detach()
         if counts and min(counts) == max(counts) > 0:
             left, right = (x.view(len(counts), -1, x.shape[-1]) for x in (left, right))
@@ -373,6 +379,37 @@ class Tape:
                         "(experts, OPT), pass the number of examples; if it has no batch (relative "
                         "positions), have check_exact_clipping record the surrounding block as one",
                     )
+
+
+class _GradientRecorder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, report: ReportFunction, saved: Sequence[Tensor], *tensors: Tensor) -> tuple[Tensor, ...]:
+        outputs = tensors[:-1]
+        ctx.report = report
+        ctx.save_for_backward(*saved)
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(*outputs)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *deltas: Tensor | None) -> tuple[Tensor | None, ...]:
+        if any(delta is not None for delta in deltas):
+            ctx.report(ctx.saved_tensors, deltas)
+        return None, None, *deltas, None
+
+
+def record_gradients(
+    report: ReportFunction, saved: Sequence[Tensor], anchor: Tensor, *outputs: Tensor
+) -> tuple[Tensor, ...]:
+    """Return ``outputs`` so that the backward pass calls ``report`` with ``saved`` and their gradients.
+
+    ``outputs`` are new tensors, computed with constant parameters. ``anchor`` is one of the parameters: autograd visits
+    the outputs for its sake, and gets no gradient for it.
+    """
+    # the anchor is last: in a view, autograd replaces the edge of the first tensor
+    recorded: tuple[Tensor, ...] = _GradientRecorder.apply(report, saved, *outputs, anchor)  # type: ignore[no-untyped-call]
+    return recorded
 
 
 _CURRENT_TAPE: ContextVar[Tape | None] = ContextVar("recorder", default=None)

@@ -1,13 +1,13 @@
 """Rules that record each known kind of layer during one forward pass.
 
-A rule replaces a module's ``forward`` by the same function with a backward pass that reports to a tape instead of
-computing the parameters' gradients. :data:`_RULES` is the table of rules. Modules of an unknown kind use
+A rule replaces a module's ``forward`` by one that treats the parameters as constants and reports their gradients to a
+tape in the backward pass. :data:`_RULES` is the table of rules. Modules of an unknown kind use
 :func:`record_opaque_module`, which computes the examples' gradients with ``torch.func`` on that module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,134 +15,80 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import InseparableExamplesError, Tape, use_tape
+from redactory.training.clipping.gradients import InseparableExamplesError, Tape, record_gradients, use_tape
 from redactory.training.clipping.layers import LstmWeights, run_lstm_layer
-from redactory.training.clipping.matmul import (
-    apply_affine,
-    disable_autocast,
-    get_product_dtype,
-    is_autocast_enabled,
-    to_float32,
-)
+from redactory.training.clipping.matmul import disable_autocast, is_autocast_enabled, to_float32
 
 ForwardFunction = Callable[..., Any]
 RecordingRule = Callable[[Any, str, Tape], ForwardFunction]
 """Maps (module, its name, the tape) to the replacement of the module's ``forward``."""
-OptionalGradients = tuple[Tensor | None, ...]
 NamedTensors = dict[str, Tensor]
 
 
-class RecordedLinear(torch.autograd.Function):
-    """Multiply ``inputs`` [B, ..., I] by ``weight`` [O, I] transposed and add ``bias`` [O].
+def _multiply_by_weight(module: Any, inputs: Tensor) -> Tensor:
+    return F.linear(inputs, module.weight.t() if _is_transposed(module) else module.weight, module.bias)
 
-    A transposed ``weight`` is [I, O], as in the Conv1D of transformers. Autocast's casts are made here, because the
-    casts that torch caches would be cached without a gradient.
+
+def _report_linear(module: Any, tape: Tape, examples: int, inputs: Tensor, delta: Tensor) -> None:
+    rows, inputs = (x.reshape(examples, -1, x.shape[-1]) for x in (delta, inputs))
+    inputs = inputs.to(rows.dtype)  # autocast rounded the factors of the product
+    tape.report_outer_products(module.weight, *((inputs, rows) if _is_transposed(module) else (rows, inputs)))
+    if module.bias is not None:
+        tape.report_dense_gradients(module.bias, rows.sum(1, dtype=module.bias.dtype))
+
+
+def _report_embedding(module: nn.Embedding, tape: Tape, examples: int, ids: Tensor, delta: Tensor) -> None:
+    rows, ids = delta.reshape(examples, -1, delta.shape[-1]), ids.reshape(examples, -1)
+    if module.padding_idx is not None:
+        rows = rows.masked_fill((ids == module.padding_idx)[:, :, None], 0.0)
+    tape.report_embedding_rows(module.weight, ids, rows)
+
+
+def _report_layer_norm(module: nn.LayerNorm, tape: Tape, examples: int, inputs: Tensor, delta: Tensor) -> None:
+    normalised = F.layer_norm(inputs.to(module.weight.dtype), module.normalized_shape, eps=module.eps)
+    for parameter, gradients in ((module.weight, normalised.mul_(delta)), (module.bias, delta)):
+        tape.report_dense_gradients(parameter, gradients.reshape(examples, -1, *module.weight.shape).sum(1))
+
+
+def _report_rms_norm(module: Any, tape: Tape, examples: int, inputs: Tensor, delta: Tensor) -> None:
+    # the RMSNorms of transformers have variance_epsilon
+    eps = module.eps if isinstance(module, nn.RMSNorm) else module.variance_epsilon
+    gradients = to_float32(F.rms_norm(inputs, module.weight.shape, None, eps)) * delta
+    tape.report_dense_gradients(module.weight, gradients.reshape(examples, -1, *module.weight.shape).sum(1))
+
+
+def _make_rule(report: Callable[[Any, Tape, int, Tensor, Tensor], None]) -> RecordingRule:
+    """Make the rule for a module of one input.
+
+    ``report`` computes the gradients of a number of examples from the input and the gradient of the output.
     """
 
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool) -> Tensor:
-        ctx.tape, ctx.parameters, ctx.turned = tape, (weight, bias), transposed
-        dtype = get_product_dtype(weight)
-        inputs, cast = inputs.to(dtype), weight.to(dtype)
-        ctx.save_for_backward(inputs if weight.requires_grad else None)
-        return apply_affine(inputs, cast.t() if transposed else cast, None if bias is None else bias.to(dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        (weight, bias), rows = ctx.parameters, _flatten_positions(delta)
-        if weight.requires_grad:
-            factors = (rows, _flatten_positions(ctx.saved_tensors[0]))
-            ctx.tape.report_outer_products(weight, *(reversed(factors) if ctx.turned else factors))
-        if bias is not None:
-            ctx.tape.report_dense_gradients(bias, rows.sum(1, dtype=weight.dtype))
-        input_gradient = None
-        if ctx.needs_input_grad[1]:
-            cast = weight.to(delta.dtype)
-            input_gradient = apply_affine(delta, cast if ctx.turned else cast.t(), None)
-        return None, input_gradient, None, None, None
-
-
-class RecordedEmbedding(torch.autograd.Function):
-    """Look up rows ``ids`` [B, ...] of ``weight`` [V, E]; the padding row has no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
-        ctx.tape, ctx.parameter, ctx.padding = tape, weight, padding
-        ctx.save_for_backward(ids)
-        return F.embedding(ids, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        ids, rows = ctx.saved_tensors[0].flatten(1), _flatten_positions(delta)
-        if ctx.padding is not None:
-            rows = rows.masked_fill((ids == ctx.padding)[:, :, None], 0.0)
-        ctx.tape.report_embedding_rows(ctx.parameter, ids, rows)
-        return None, None, None, None
-
-
-class RecordedLayerNorm(torch.autograd.Function):
-    """Normalise ``inputs`` [B, ..., shape] over ``shape``, multiply by ``weight`` and add ``bias``."""
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-        ctx.tape, ctx.parameters = tape, (weight, bias)
-        output, mean, scale = torch.native_layer_norm(inputs, weight.shape, weight, bias, eps)
-        ctx.save_for_backward(inputs, mean, scale)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        (inputs, mean, scale), (weight, bias) = ctx.saved_tensors, ctx.parameters
-        ctx.tape.report_dense_gradients(weight, _sum_positions((inputs - mean).mul_(scale).mul_(delta), weight.shape))
-        ctx.tape.report_dense_gradients(bias, _sum_positions(delta, weight.shape))
-        input_gradient = None
-        if ctx.needs_input_grad[1]:
-            input_gradient, _, _ = torch.ops.aten.native_layer_norm_backward(
-                delta, inputs, weight.shape, mean, scale, weight, bias, [True, False, False]
-            )
-        return None, input_gradient, None, None, None
-
-
-class RecordedScale(torch.autograd.Function):
-    """Multiply ``inputs`` [B, ..., shape] by ``weight`` [shape], the parameter of an RMSNorm."""
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor) -> Tensor:
-        ctx.tape, ctx.parameter = tape, weight
-        ctx.save_for_backward(inputs)
-        return inputs * weight
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        ctx.tape.report_dense_gradients(
-            ctx.parameter, _sum_positions(delta * ctx.saved_tensors[0], ctx.parameter.shape)
-        )
-        return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
-
-
-def _make_single_input_rule(
-    function: type[torch.autograd.Function],
-    get_parameters: Callable[[Any], tuple[Any, ...]],
-    preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
-    accepts_shared_row: bool = False,
-) -> RecordingRule:
     def make_recorded_forward(module: Any, name: str, tape: Tape) -> ForwardFunction:
+        anchor, is_linear = next(p for p in module.parameters() if p.requires_grad), report is _report_linear
+
         def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
             (x,) = (*positional, *keywords.values())
-            if accepts_shared_row:
+            if isinstance(module, nn.Embedding):
                 x = _expand_shared_row(x, tape)
-            x, is_merged = _unmerge_input(x, name, tape)
-            output: Tensor = function.apply(tape, preprocess(module, x), *get_parameters(module))  # type: ignore[no-untyped-call]
-            return output.flatten(0, 1) if is_merged else output
+            if x.dim() < 2:
+                raise InseparableExamplesError(name, "its input has no dimension for the examples of a batch")
+            examples, shape = tape.example_count if tape.observe_batch_rows(len(x)) else len(x), x.shape
+            if is_linear:
+                x = x.flatten(0, -2)
+
+            def report_gradients(saved: Sequence[Tensor], deltas: Sequence[Tensor | None]) -> None:
+                assert deltas[0] is not None
+                report(module, tape, examples, saved[0], deltas[0])
+
+            with _use_constant_parameters(module):
+                # the layer itself may return a view, which autograd copies to record it
+                output = _multiply_by_weight(module, x) if is_linear else type(module).forward(module, x)
+            (recorded,) = record_gradients(report_gradients, [x.detach()], anchor, output)
+            return recorded.view(*shape[:-1], recorded.shape[-1]) if is_linear else recorded
 
         return forward
 
@@ -171,30 +117,15 @@ def _record_lstm(module: nn.LSTM, name: str, tape: Tape) -> ForwardFunction:
     return forward
 
 
-def _normalise_by_rms(x: Tensor, eps: float) -> Tensor:
-    """Divide x by its root mean square, in float32 for any x, as the RMSNorms of transformers do."""
-    single = x.to(torch.float32)
-    return (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
-
-
+_record_linear, _record_rms_norm = _make_rule(_report_linear), _make_rule(_report_rms_norm)
 _RULES: dict[Any, RecordingRule] = {
-    nn.Linear.forward: _make_single_input_rule(RecordedLinear, lambda m: (m.weight, m.bias, False)),
-    nn.Embedding.forward: _make_single_input_rule(
-        RecordedEmbedding, lambda m: (m.weight, m.padding_idx), accepts_shared_row=True
-    ),
-    nn.LayerNorm.forward: _make_single_input_rule(
-        RecordedLayerNorm, lambda m: (m.weight, m.bias, m.eps), lambda m, x: x.to(m.weight.dtype)
-    ),
-    nn.RMSNorm.forward: _make_single_input_rule(
-        RecordedScale, lambda m: (m.weight,), lambda m, x: F.rms_norm(x, m.normalized_shape, None, m.eps)
-    ),
+    nn.Linear.forward: _record_linear,
+    nn.Embedding.forward: _make_rule(_report_embedding),
+    nn.LayerNorm.forward: _make_rule(_report_layer_norm),
+    nn.RMSNorm.forward: _record_rms_norm,
     nn.LSTM.forward: _record_lstm,
-    "Conv1D": _make_single_input_rule(RecordedLinear, lambda m: (m.weight, m.bias, True)),
-    "RMSNorm": _make_single_input_rule(
-        RecordedScale, lambda m: (m.weight,), lambda m, x: _normalise_by_rms(x, m.variance_epsilon)
-    ),
 }
-"""Rules by the ``forward`` of the module's class, or by the name of a transformers class."""
+"""Rules by the ``forward`` of the module's class."""
 _IS_STANDARD_RMS_NORM: dict[type, bool] = {}
 
 
@@ -211,9 +142,9 @@ def find_rule(module: nn.Module) -> RecordingRule | None:
     name = type(module).__name__
     if type(module).__module__.startswith("transformers."):
         if name.endswith("RMSNorm") and _is_standard_rms_norm(module):
-            return _RULES["RMSNorm"]
-        if name == "Conv1D":
-            return _RULES[name]
+            return _record_rms_norm
+        if _is_transposed(module):
+            return _record_linear
     return _RULES.get(type(module).forward)
 
 
@@ -225,34 +156,19 @@ def _is_standard_rms_norm(module: Any) -> bool:
         is_plain = eps is not None and isinstance(weight, nn.Parameter)
         if is_plain:
             x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
-            is_plain = torch.allclose(module(x), module.weight * _normalise_by_rms(x, module.variance_epsilon))
+            is_plain = torch.allclose(module(x), module.weight * F.rms_norm(x, x.shape[1:], None, eps))
         _IS_STANDARD_RMS_NORM[type(module)] = is_plain
     return _IS_STANDARD_RMS_NORM[type(module)]
 
 
-def _unmerge_input(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
-    """Return a layer's input with the examples first, and whether it was [B·T, ...] before."""
-    if x.dim() < 2:
-        raise InseparableExamplesError(name, "its input has no dimension for the examples of a batch")
-    is_merged = tape.observe_batch_rows(len(x))
-    return _split_merged_batch(x, tape.example_count) if is_merged else x, is_merged
-
-
-def _split_merged_batch(x: Tensor, batch_size: int) -> Tensor:
-    return x.reshape(batch_size, len(x) // batch_size, *x.shape[1:])
+def _is_transposed(module: nn.Module) -> bool:
+    """Whether the weight of a linear layer is [inputs, outputs], as in the Conv1D of transformers."""
+    return type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
 
 
 def _expand_shared_row(x: Tensor, tape: Tape) -> Tensor:
     """Repeat one row that all examples share, such as positions, once per example."""
     return x.expand(tape.example_count, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.example_count > 1 else x
-
-
-def _flatten_positions(x: Tensor) -> Tensor:
-    return x.reshape(len(x), -1, x.shape[-1])
-
-
-def _sum_positions(x: Tensor, shape: torch.Size) -> Tensor:
-    return x.reshape(len(x), -1, *shape).sum(1)
 
 
 def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
@@ -286,6 +202,7 @@ def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[.
         outputs = [_expand_shared_row(flat[position], tape) for position in float_positions]
         merged_outputs = [value.dim() > 0 and tape.observe_batch_rows(len(value)) for value in outputs]
         call = _OpaqueCall(
+            tape,
             module,
             original_forward,
             name,
@@ -297,8 +214,10 @@ def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[.
             merged_outputs,
         )
         anchor = next(p for p in module.parameters() if p.requires_grad)
-        recorded_outputs = _GradientRecorder.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
-        for position, value in zip(float_positions, recorded_outputs, strict=True):
+        # copies, because the next layer may write in place
+        copies = [value.clone() for value in outputs]
+        recorded = record_gradients(call.report_gradients, [value.detach() for value in outputs], anchor, *copies)
+        for position, value in zip(float_positions, recorded, strict=True):
             flat[position] = value
         return pytree.tree_unflatten(flat, output_layout)
 
@@ -322,18 +241,23 @@ def _set_forward(module: Any, forward: ForwardFunction | None) -> None:
         module.forward = forward
 
 
-def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
-    buffers = [(buffer, buffer._version) for buffer in module.buffers()]
+@contextmanager
+def _use_constant_parameters(module: nn.Module) -> Iterator[None]:
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    random_states = _get_random_states(module)
     try:
         for parameter in trainable:
             parameter.requires_grad_(False)
-        with use_tape(None):
-            output = module.forward(*args, **kwargs)
+        yield
     finally:
         for parameter in trainable:
             parameter.requires_grad_(True)
+
+
+def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
+    buffers = [(buffer, buffer._version) for buffer in module.buffers()]
+    random_states = _get_random_states(module)
+    with _use_constant_parameters(module), use_tape(None):
+        output = module.forward(*args, **kwargs)
     if any(buffer._version != version for buffer, version in buffers):
         raise InseparableExamplesError(name, "writes a buffer, which carries information from example to example")
     if not all(map(torch.equal, random_states, _get_random_states(module))):
@@ -354,6 +278,7 @@ class _OpaqueCall:
     Inputs in ``merged_inputs``, and outputs in ``merged_outputs``, are [B·T, ...] for B examples.
     """
 
+    tape: Tape
     module: nn.Module
     original_forward: ForwardFunction | None
     name: str
@@ -364,17 +289,28 @@ class _OpaqueCall:
     merged_inputs: frozenset[int]
     merged_outputs: list[bool]
 
-    def compute_gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
+    def report_gradients(self, saved: Sequence[Tensor], deltas: Sequence[Tensor | None]) -> None:
+        """Report the examples' gradients, and check that the outputs equal ``saved``, those of the first run."""
+        used = {position: delta for position, delta in enumerate(deltas) if delta is not None}
+        gradients, outputs = self._compute_gradients(used)
+        for position, recomputed in zip(used, outputs, strict=True):
+            first = self._split_if_merged(saved[position], self.merged_outputs[position])
+            _check_equal_outputs(first, recomputed, self.name)
+        parameters = dict(self.module.named_parameters())
+        for name, gradient in gradients.items():
+            self.tape.report_dense_gradients(parameters[name], gradient)
+
+    def _compute_gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
         """Return ∂loss/∂parameter of every example, and the used outputs, computed again.
 
         ``deltas`` maps an output's index to ∂loss/∂output [B, ...].
         """
         inputs = [
-            self.split_if_merged(self.leaves[position].detach(), position in self.merged_inputs)
+            self._split_if_merged(self.leaves[position].detach(), position in self.merged_inputs)
             for position in self.tensor_positions
         ]
         split_deltas = [
-            self.split_if_merged(delta, self.merged_outputs[position]) for position, delta in deltas.items()
+            self._split_if_merged(delta, self.merged_outputs[position]) for position, delta in deltas.items()
         ]
         if any(len(x) != len(split_deltas[0]) for x in [*inputs, *split_deltas]):
             raise InseparableExamplesError(self.name, "every input and output tensor must begin with the batch")
@@ -429,10 +365,10 @@ class _OpaqueCall:
     def _select_outputs(self, outputs: list[Tensor], positions: Iterable[int]) -> list[Tensor]:
         return [outputs[position] if self.merged_outputs[position] else outputs[position][0] for position in positions]
 
-    def split_if_merged(self, x: Tensor, is_merged: bool) -> Tensor:
+    def _split_if_merged(self, x: Tensor, is_merged: bool) -> Tensor:
         if not x.dim():
             raise InseparableExamplesError(self.name, "every input and output tensor must begin with the batch")
-        return _split_merged_batch(x, self.examples) if is_merged else x
+        return x.reshape(self.examples, len(x) // self.examples, *x.shape[1:]) if is_merged else x
 
     def _run_single_example(self, parameters: NamedTensors, inputs: list[Tensor]) -> list[Tensor]:
         leaves = list(self.leaves)
@@ -441,31 +377,6 @@ class _OpaqueCall:
         args, kwargs = pytree.tree_unflatten(leaves, self.layout)
         flat, _ = pytree.tree_flatten(functional_call(self.module, parameters, args, kwargs))
         return [leaf for leaf in flat if _is_float_tensor(leaf)]
-
-
-class _GradientRecorder(torch.autograd.Function):
-    """Pass the outputs of a call through; their gradients yield the examples' gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, call: _OpaqueCall, anchor: Tensor, *outputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.tape, ctx.call = tape, call
-        ctx.save_for_backward(*outputs)
-        ctx.set_materialize_grads(False)
-        # copies, because the next layer may write in place
-        return tuple(output.clone() for output in outputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *deltas: Tensor | None) -> tuple[Tensor | None, ...]:
-        used = {position: delta for position, delta in enumerate(deltas) if delta is not None}
-        gradients, outputs = ctx.call.compute_gradients(used)
-        for position, recomputed in zip(used, outputs, strict=True):
-            first = ctx.call.split_if_merged(ctx.saved_tensors[position], ctx.call.merged_outputs[position])
-            _check_equal_outputs(first, recomputed, ctx.call.name)
-        parameters = dict(ctx.call.module.named_parameters())
-        for name, gradient in gradients.items():
-            ctx.tape.report_dense_gradients(parameters[name], gradient)
-        return None, None, None, *deltas
 
 
 def _is_float_tensor(leaf: Any) -> bool:

@@ -30,8 +30,6 @@ from redactory.training.clipping.matmul import (
     to_float32,
 )
 
-LstmState = tuple[Tensor, Tensor]
-
 
 class LstmWeights(NamedTuple):
     """One layer's ``weight_ih`` [4H, I], ``weight_hh`` [4H, H] and biases [4H], named as in nn.LSTM."""
@@ -76,24 +74,6 @@ class Lstm(nn.Module):
     def get_layer_weights(self, layer: int) -> LstmWeights:
         """The parameters of one layer."""
         return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
-
-    @torch.no_grad()
-    def step(self, inputs: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
-        """Read one token per row, ``inputs`` [B, I], and return outputs [B, H] and the new state, for generation.
-
-        A state is (h, c), each [layers, B, H].
-        """
-        hidden, cells = [], []
-        for layer in range(self.num_layers):
-            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.get_layer_weights(layer))
-            hidden.append(inputs)
-            cells.append(c)
-        return inputs, (torch.stack(hidden), torch.stack(cells))
-
-    def make_initial_state(self, batch: int) -> LstmState:
-        """Return the zero state (h, c), each [layers, ``batch``, H]."""
-        zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
-        return zeros, zeros
 
 
 def run_lstm_layer(inputs: Tensor, weights: LstmWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -159,10 +139,8 @@ class _LstmFunction(torch.autograd.Function):
             )
         parameters: LstmWeights = ctx.parameters
         example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, previous_states))
-        if parameters.weight_ih.requires_grad:
-            tape.report_outer_products(parameters.weight_ih, example_deltas, read)
-        if parameters.weight_hh.requires_grad:
-            tape.report_outer_products(parameters.weight_hh, example_deltas, states, mask=mask)
+        tape.report_outer_products(parameters.weight_ih, example_deltas, read)
+        tape.report_outer_products(parameters.weight_hh, example_deltas, states, mask=mask)
         summed = example_deltas.sum(1)
         tape.report_dense_gradients(parameters.bias_ih, summed)
         tape.report_dense_gradients(parameters.bias_hh, summed)
@@ -329,8 +307,7 @@ class _VocabularyLossFunction(torch.autograd.Function):
             weight_gradient = multiply_transposed(deltas, to_float32(inputs)) if ctx.needs_input_grad[1] else None
             bias_gradient = deltas.sum(0) if ctx.needs_input_grad[2] else None
             return upstream, weight_gradient, bias_gradient, None, None
-        if weight.requires_grad:
-            ctx.listener.report_outer_products(weight, deltas, inputs, counts=ctx.counts)
+        ctx.listener.report_outer_products(weight, deltas, inputs, counts=ctx.counts)
         if bias is not None:
             ctx.listener.report_dense_gradients(
                 bias, torch.stack([example_deltas.sum(0) for example_deltas in torch.split(deltas, ctx.counts)])

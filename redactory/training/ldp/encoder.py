@@ -32,7 +32,7 @@ from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExampl
 from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.model import TextClassifier, is_classifier_config, load_classifier, load_model, save_model
-from redactory.training.models.folder_encoder import (
+from redactory.training.models.frozen_encoder import (
     CONFIG,
     FOLDER_KINDS,
     FolderEncoder,

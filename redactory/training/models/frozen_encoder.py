@@ -7,6 +7,7 @@ text first (Tramèr and Boneh 2021). What pretraining means for the promise: ``d
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -30,11 +31,11 @@ from redactory.foundation.files import SUCCESS
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.training.data import Batch, RowIndices, TokenizedExamples
-from redactory.training.models.folder_encoder import read_encoder_folder, read_pooling
-from redactory.training.models.network import ClassifierNetwork
+from redactory.training.models.hugging_face import extend_vocabulary, get_context_length, read_folder_model
+from redactory.training.models.network import ClassifierNetwork, Encoder
 from redactory.training.models.recurrent import pool_states
 from redactory.training.models.settings import FrozenEncoderSettings
-from redactory.training.tokenizer import TextCodec
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, require_transformers
 
 Vectors = NDArray[np.float32]
 PREFIX = "query: "
@@ -43,6 +44,9 @@ CONSTANT_INPUT = 0.2
 """The last input of the linear layer, in place of a bias: it bounds what a bias adds to an example's gradient norm."""
 ENCODER_FOLDER = "encoder"
 """The folder of a model with a copy of its encoder, if that is not the package's."""
+CONFIG = "config.json"
+FOLDER_KINDS = ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+"""Supported ``transformers`` kinds, which give a state for every token."""
 _KEY_BYTES, _DEFAULT_WINDOW = 16, 512
 
 
@@ -141,6 +145,89 @@ class PackageEncoder(FrozenEncoder):
         """Encode a text of any length: [``width``]; zeros if it is white space."""
         vectors = self._encoder.encode(PREFIX + text).vectors if text.strip() else np.zeros((1, self.width))
         return np.asarray(vectors.mean(0), np.float32)
+
+
+class FolderEncoder(Encoder):
+    """A model of ``transformers`` without a head, frozen, and without dropout.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
+    """
+
+    FORMAT = "folder"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+        self.context = get_context_length(model)
+
+    @property
+    def width(self) -> int:
+        """H."""
+        return int(self.model.config.hidden_size)
+
+    @torch.no_grad()
+    def hidden_states(self, batch: Batch) -> Tensor:
+        """The last layer's states [B, T, H]."""
+        states: Tensor = self.model(batch.inputs, attention_mask=batch.real.long()).last_hidden_state
+        return states
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw nothing: the weights are the folder's."""
+
+    def describe(self) -> dict[str, Any]:
+        """The model's configuration without the library's versions and paths."""
+        config: dict[str, Any] = self.model.config.to_dict()
+        ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures")
+        model = {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
+        return {"format": self.FORMAT, "model": model}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the encoder that :meth:`describe` describes, with arbitrary weights."""
+        require_transformers()
+        from transformers import AutoConfig, AutoModel
+
+        build_model: Any = AutoModel.from_config
+        return cls(build_model(AutoConfig.for_model(**config["model"])))
+
+
+def read_encoder_folder(folder: Path, any_kind: bool = False) -> tuple[FolderTokenizer, FolderEncoder]:
+    """Read tokenizer and frozen layers of ``folder``: of one of ``FOLDER_KINDS``, or of any kind.
+
+    ``ConfigurationError`` if it is of another kind, lacks weights or a fast tokenizer, or records a training on a run
+    or on labelled rows.
+    """
+    kind = read_json_or_empty(folder / CONFIG).get("model_type")
+    if kind not in FOLDER_KINDS and not any_kind:
+        raise ConfigurationError(f"{folder.name}: an encoder must be one of {', '.join(FOLDER_KINDS)}")
+    require_transformers()
+    from transformers import AutoModel
+
+    tokenizer = FolderTokenizer.from_folder(folder)
+    model, missing = read_folder_model(folder, AutoModel)
+    if lacking := sorted(name for name in missing if "pooler" not in name):
+        raise ConfigurationError(f"{folder.name}: weights are missing ({lacking[0]})")
+    extend_vocabulary(model, tokenizer.size)
+    return tokenizer, FolderEncoder(model)
+
+
+def read_pooling(folder: Path) -> str:
+    """Return "mean" or "first", as a sentence encoder's folder configures it; "mean" by default."""
+    named = read_json_or_empty(folder / "1_Pooling" / "config.json")
+    pools = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+    modes = [key for key, value in named.items() if key.startswith("pooling_mode") and value is True]
+    if len(modes) > 1 or not set(modes) <= set(pools):
+        raise ConfigurationError(f"{folder.name}: unsupported pooling; expected the mean or the first state")
+    return pools[modes[0]] if modes else "mean"
+
+
+def read_json_or_empty(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class FolderTextEncoder(FrozenEncoder):

@@ -19,60 +19,18 @@ State = tuple[Tensor, ...]
 """A network's state after reading tokens: tensors whose first dimension is the row."""
 
 
-class KeyedDropout:
-    """Dropout masks of the current step; none before the first step, and none in evaluation.
-
-    Formal guarantees: a mask is a function of the root key, the step, the layer and the example's number, never of an
-    example's text, its position in a batch or the other examples. A mask that all examples share (of weights, of words)
-    is a function of the step.
-    """
-
-    def __init__(self) -> None:
-        self._step: tuple[RandomStream, str, int] | None = None
-
-    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Draw masks for the step (``purpose``, ``step``) from now on."""
-        self._step = stream, purpose, step
-
-    def draw_row_masks(
-        self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
-    ) -> list[Tensor | float]:
-        """Draw one mask [B, 1, width] for each width, constant over a row's positions (variational dropout).
-
-        A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise. ``rows`` int64 [B] are the examples'
-        numbers. Without dropout the mask is the number 1.
-        """
-        if self._step is None or rows is None or not any(rates):
-            return [1.0] * len(widths)
-        draws = torch.stack([self._draw_uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
-        draws_by_width = torch.split(draws, list(widths), dim=-1)
-        return [_make_dropout_mask(row_draw, rate) for row_draw, rate in zip(draws_by_width, rates, strict=True)]
-
-    def draw_shared_mask(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
-        """Draw a mask of ``shape`` that all examples of the step share; the number 1 without dropout."""
-        if self._step is None or not rate:
-            return 1.0
-        return _make_dropout_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
-
-    def _draw_uniform(self, count: int, kind: str, index: int) -> Tensor:
-        assert self._step is not None
-        stream, purpose, step = self._step
-        seed = stream.random_bytes(f"dropout of {purpose} {kind}", step, 8, index)
-        generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
-        return torch.rand(count, generator=generator)
-
-
-def _make_dropout_mask(uniform: Tensor, rate: float) -> Tensor:
-    return (uniform >= rate).to(torch.get_default_dtype()) / (1.0 - rate)
-
-
 class NetworkPart(nn.Module, ABC):
-    """A network, or a part of one; parts that draw dropout override ``begin_step``.
+    """A network, or a part of one.
 
     ``context`` is the number of inputs it can read, begin and end token included; ``None`` if unbounded.
+
+    Formal guarantees: a dropout mask is a function of the root key, the step, the layer and the example's number, never
+    of an example's text, its position in a batch or the other examples. A mask that all examples share (of weights, of
+    words) is a function of the step.
     """
 
     context: int | None = None
+    _step: tuple[RandomStream, str, int] | None = None
 
     @abstractmethod
     def initialise(self, stream: RandomStream) -> None:
@@ -84,9 +42,21 @@ class NetworkPart(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Draw dropout of the step (``purpose``, ``step``) from ``stream`` from now on."""
-        for child in self.children():
-            if isinstance(child, NetworkPart):
-                child.begin_step(stream, purpose, step)
+        for module in self.modules():
+            if isinstance(module, NetworkPart):
+                module._step = stream, purpose, step
+
+    def draw_mask(self, name: str, index: int, shape: Sequence[int], rate: float) -> Tensor | None:
+        """Draw this step's mask (``name``, ``index``): 0 with probability ``rate``, otherwise 1/(1 − rate).
+
+        None without dropout: before the first step, in evaluation, or if ``rate`` is 0.
+        """
+        if self._step is None or not self.training or not rate:
+            return None
+        stream, purpose, step = self._step
+        seed = stream.random_bytes(f"dropout of {purpose} {name}", step, 8, index)
+        generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
+        return (torch.rand(*shape, generator=generator) >= rate).to(torch.get_default_dtype()) / (1.0 - rate)
 
 
 class Network(NetworkPart):

@@ -16,16 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping.layers import Lstm
+from redactory.training.clipping.layers import Lstm, LstmWeights
 from redactory.training.data import Batch
-from redactory.training.models.network import (
-    ClassifierNetwork,
-    Encoder,
-    KeyedDropout,
-    LanguageNetwork,
-    State,
-    fill_uniform,
-)
+from redactory.training.models.network import ClassifierNetwork, Encoder, LanguageNetwork, State, fill_uniform
 from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiLstmSettings, LstmSettings
 
 
@@ -72,9 +65,10 @@ class LstmEncoder(EmbeddingEncoder):
     """``layers`` LSTM layers of H units."""
 
     FORMAT = "redactory-lstm/2"
-    KIND, SETTINGS = "lstm", LstmSettings
+    KIND = "lstm"
+    SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings]] = LstmSettings
 
-    def make_layers(self, settings: LstmSettings) -> None:
+    def make_layers(self, settings: Any) -> None:
         """One module for all layers."""
         self.lstm = Lstm(settings.embedding_size, settings.hidden_size, settings.layers)
 
@@ -82,6 +76,10 @@ class LstmEncoder(EmbeddingEncoder):
     def width(self) -> int:
         """H."""
         return int(self.settings.hidden_size)
+
+    def list_layer_weights(self) -> list[LstmWeights]:
+        """List the parameters of each layer."""
+        return [self.lstm.get_layer_weights(layer) for layer in range(self.lstm.num_layers)]
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], starting from zero in each row."""
@@ -102,98 +100,76 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
         return self.output
 
     def make_initial_state(self, batch: int) -> State:
-        """The zero state (h, c), each [batch, layers, H]."""
-        h, c = self.lstm.make_initial_state(batch)
-        return h.transpose(0, 1), c.transpose(0, 1)
+        """The zero state: h and c of each layer, each [batch, its width]."""
+        zeros = self.embedding.weight.new_zeros
+        return tuple(
+            zeros(batch, weights.weight_hh.shape[1]) for weights in self.list_layer_weights() for _ in range(2)
+        )
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token per row, ids [B]."""
-        old_state = state[0].transpose(0, 1), state[1].transpose(0, 1)
-        output, (h, c) = self.lstm.step(self.embedding(ids), old_state)
-        return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
+        """Read one token per row, ids [B], without dropout."""
+        states, new_state = self.embedding(ids), list[Tensor]()
+        for index, weights in enumerate(self.list_layer_weights()):
+            states, cells = torch.lstm_cell(states, state[2 * index : 2 * index + 2], *weights)
+            new_state += [states, cells]
+        return F.log_softmax(self.output(states), -1), tuple(new_state)
 
 
-class AwdLstmEncoder(EmbeddingEncoder):
+class AwdLstmEncoder(LstmEncoder):
     """LSTM layers of H units, the last with E (Merity, Keskar and Socher 2018).
 
     Dropout applies to words (rows of the embedding) and recurrent weights, and variationally (constant over an
     example's positions) before, between and after the layers. Masks of words and weights are drawn per step, the others
     per example and step; none depends on data. AWD-LSTM's averaging of iterates and activation penalties are left out.
-
-    Formal guarantees: also those of :class:`redactory.training.models.network.KeyedDropout`.
     """
 
     FORMAT = "redactory-awd-lstm/1"
     KIND, SETTINGS = "awd-lstm", AwdLstmSettings
 
     def make_layers(self, settings: AwdLstmSettings) -> None:
-        """One module per layer, and the source of dropout."""
+        """One module per layer."""
         inner = [settings.hidden_size] * (settings.layers - 1)
-        self._widths = [settings.embedding_size, *inner, settings.embedding_size]
-        self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(self._widths))
-        self._dropout = KeyedDropout()
+        widths = [settings.embedding_size, *inner, settings.embedding_size]
+        self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(widths))
 
     @property
     def width(self) -> int:
         """E, the width of the last layer."""
-        return self._widths[-1]
+        return int(self.settings.embedding_size)
 
-    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Draw masks for this step from now on."""
-        self._dropout.begin_step(stream, purpose, step)
+    def list_layer_weights(self) -> list[LstmWeights]:
+        """List the parameters of each layer."""
+        return [layer.get_layer_weights(0) for layer in self.layers if isinstance(layer, Lstm)]
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
         settings, states = self.settings, self.embedding(batch.inputs)
-        masks: list[Tensor | float] = [1.0] * len(self._widths)
-        if self.training:
-            word_mask = self._dropout.draw_shared_mask((self.embedding.num_embeddings, 1), settings.word_dropout, 0)
-            if isinstance(word_mask, Tensor):
-                states = states * word_mask.to(states)[batch.inputs]
-            rates = [settings.input_dropout, *[settings.layer_dropout] * (settings.layers - 1), settings.output_dropout]
-            masks = self._dropout.draw_row_masks(batch.rows, self._widths, rates)
+        word_mask = self.draw_mask("words", 0, (self.embedding.num_embeddings, 1), settings.word_dropout)
+        if word_mask is not None:
+            states = states * word_mask.to(states)[batch.inputs]
+        rates = [settings.input_dropout, *[settings.layer_dropout] * (settings.layers - 1), settings.output_dropout]
         for index, layer in enumerate(self.layers):
-            weight, mask = layer.get_parameter("weight_hh_l0"), None
-            if self.training:
-                weight_mask = self._dropout.draw_shared_mask(tuple(weight.shape), settings.weight_dropout, 1 + index)
-                mask = weight_mask.to(weight) if isinstance(weight_mask, Tensor) else None
-            states = layer(states * _match_mask_to_tensor(masks[index], states), [mask])
-        last: Tensor = states * _match_mask_to_tensor(masks[-1], states)
-        return last
+            states = self._drop_units(states, index, batch.rows, rates[index])
+            weight = layer.get_parameter("weight_hh_l0")
+            mask = self.draw_mask("weights", index, weight.shape, settings.weight_dropout)
+            states = layer(states, [None if mask is None else mask.to(weight)])
+        return self._drop_units(states, len(self.layers), batch.rows, rates[-1])
+
+    def _drop_units(self, states: Tensor, index: int, rows: Tensor | None, rate: float) -> Tensor:
+        """Drop units of ``states`` [B, T, H] of the examples numbered ``rows``, the same at every position."""
+        numbers = [] if rows is None else rows.tolist()
+        masks = [self.draw_mask(f"units {index} of rows", row, states.shape[2:], rate) for row in numbers]
+        drawn = [mask for mask in masks if mask is not None]
+        return states * torch.stack(drawn)[:, None].to(states) if drawn else states
 
 
-class AwdLstm(AwdLstmEncoder, LanguageNetwork):
+class AwdLstm(AwdLstmEncoder, LstmLanguageModel):
     """The layers of :class:`AwdLstmEncoder`, with the embedding as output layer."""
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__(vocabulary, settings)
-        self.output = nn.Linear(settings.embedding_size, vocabulary)
         self.output.weight = self.embedding.weight
-
-    @property
-    def head(self) -> nn.Module:
-        """The output layer; its weight is the embedding's."""
-        return self.output
-
-    def make_initial_state(self, batch: int) -> State:
-        """The zero state: h and c of each layer, each [batch, its width]."""
-        zeros = self.embedding.weight.new_zeros
-        return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
-
-    @torch.no_grad()
-    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token per row, ids [B], without dropout."""
-        states, new_state = self.embedding(ids), []
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, Lstm)
-            states, (h, c) = layer.step(states, (state[2 * index][None], state[2 * index + 1][None]))
-            new_state += [h[0], c[0]]
-        return F.log_softmax(self.output(states), -1), tuple(new_state)
-
-
-def _match_mask_to_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
-    return mask.to(tensor) if isinstance(mask, Tensor) else mask
 
 
 class BiLstmEncoder(EmbeddingEncoder):

@@ -122,6 +122,37 @@ def test_a_pass_leaves_the_network_as_it_was() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in net.parameters())
 
 
+class Stopped(torch.autograd.Function):
+    """The identity, without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+        return None
+
+
+class Halting(nn.Module):
+    """Two layers, the first without a gradient, and activations that overwrite the second's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x + Stopped.apply(self.first(x))).mul_(2.0).relu_()
+
+
+def test_a_layer_without_a_gradient_and_one_whose_output_is_overwritten() -> None:
+    net, data = network_of("transformer"), data_of([4, 2, 3], 3)
+    net.body = Halting().double()
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
+    expected, _ = reference(net, lambda row: net.losses(data.row(row)), 3, 0.5)
+    assert_equal(found.flat, expected, 1e-10, 0.0)
+
+
 def test_long_points_with_gradients_that_cancel() -> None:
     """A point of one token again and again: its layers' gradients nearly cancel between places."""
     net = network_of("transformer", width=6, layers=2, dtype=torch.float32, seed=4)

@@ -38,16 +38,11 @@ def test_our_lstm_is_torchs(sizes: tuple[int, int, int, int], layers: int, seed:
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
 
 
-def test_step_goes_on_from_the_state_and_dropout_is_between_layers() -> None:
-    lstm = Lstm(3, 4, 2, dropout=0.5)
-    x = torch.randn(2, 5, 3)
+def test_dropout_is_between_layers() -> None:
+    lstm, x = Lstm(3, 4, 2, dropout=0.5), torch.randn(2, 5, 3)
     assert not torch.equal(lstm(x), lstm(x))
     lstm.eval()
-    state, outputs = lstm.make_initial_state(2), []
-    for place in range(5):
-        output, state = lstm.step(x[:, place], state)
-        outputs.append(output)
-    torch.testing.assert_close(torch.stack(outputs, 1), lstm(x))
+    assert torch.equal(lstm(x), lstm(x))
 
 
 def test_dropped_recurrent_weights_have_no_gradient() -> None:
