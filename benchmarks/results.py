@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jinja2
 from results_classify import classify
-from results_cost import clipping, expert, service, workers
+from results_cost import accountants, clipping, expert, service, workers
 from results_crt import attacks, crt, ladder, sdp, synthetic
 from results_curation import counted, detected, detection, frontier, masks, names, scale
 from results_data import digits, files, table, where
@@ -44,6 +44,7 @@ def page() -> str:
         scale,
         workers,
         service,
+        accountants,
         clipping,
         expert,
         classify,

@@ -8,6 +8,26 @@ import results_data as data
 from results_data import Row, spread_of, table
 
 
+def accountants() -> Row:
+    """Both accountants beside exact epsilons."""
+    rows = data.read("two_accountants")
+    lines = [
+        (
+            name.replace("delta", "δ"),
+            row["settings"],
+            row["computed_once"],
+            *(f"{100 * row['proved'][key]:.2f}" for key in ("median", "largest")),
+            row["estimate"]["without"],
+            *(f"{100 * row['estimate'][key]:.3f}" for key in ("median", "largest")),
+        )
+        for name, row in rows.items()
+    ]
+    heads = ("", "settings", "computed once", "proved: median", "largest")
+    heads += ("dp_accounting: without", "median", "largest")
+    whole = rows["all"]
+    return {"table": data.table(heads, lines), "none_is_low": not whole["proved"]["low"] + whole["estimate"]["low"]}
+
+
 def clipping() -> Row:
     """A private step beside a plain one."""
     rows = {(row["model"], row["threads"], row["method"]): row for row in data.read("clipping")}

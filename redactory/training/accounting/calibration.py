@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.comparisons import Comparison
+from redactory.training.accounting.comparisons import Comparison, confirm_epsilon
 
 _MAX_COARSENING, _MAX_ROUGH_COARSENING = 10.0, 40.0
 _MIN_SEARCHED_EPSILON, _MAX_SEARCHED_EPSILON = 1e-12, 1e6
@@ -52,7 +52,7 @@ def find_noise(
 
     ``make_comparison`` makes the neighbouring worlds of a noise. The first look is at dp_accounting's estimate, on a
     coarse grid, and only finds the start; without ``is_proved`` it is the result. ``GuaranteeError`` if ``maximum`` is
-    not enough.
+    not enough, or if the two accountants disagree about the noise that was found.
     """
     most = _MAX_COARSENING if is_proved else _MAX_ROUGH_COARSENING
     coarsening = choose_coarsening_factor(make_comparison(search.start), target, most)
@@ -74,6 +74,8 @@ def find_noise(
         root = _find_noise_root(compute_proved_excess, slope, replace(search, start=start))
     if root is None:
         raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
+    if is_proved:
+        confirm_epsilon(make_comparison(root[0]), delta, "the noise that was found")
     return root[0]
 
 

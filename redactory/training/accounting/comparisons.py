@@ -41,6 +41,7 @@ NO_PROVED_EPSILON = "no epsilon is proved: the noise is too small, or delta is t
 _EXCHANGE_INTERVAL, _REMOVAL_INTERVAL = 2.5e-4, 2e-4
 """Grids of the estimate, for noise of about one clip."""
 _CURVE_COARSENING = 4.0
+_CHECKED_DELTA = 1e-6
 _CHAIN_RELATIVE_GAP = 2e-3
 """How far the bounds of each half of a chain may lie apart, as a share of epsilon."""
 
@@ -218,15 +219,35 @@ class ConfirmedEpsilon:
 def confirm_epsilon(comparison: Comparison, delta: float, name: str) -> ConfirmedEpsilon:
     """Prove the epsilon of ``comparison`` at ``delta``, and compare it with dp_accounting's estimate.
 
-    The estimate adds about 1e-12 to delta for rounding, so for a smaller delta it may have no epsilon.
-    ``GuaranteeError`` with ``name`` if the estimate is below the proved lower bound.
+    The estimate adds about 1e-12 to delta for rounding, so for a small delta it may have no epsilon near the proved
+    one. ``GuaranteeError`` with ``name`` if it is below the proved lower bound, or if the two statements of a
+    transition disagree.
     """
     bounds, estimate = comparison.bound_epsilon(delta), comparison.estimate_epsilon(delta)
     if bounds.refutes(estimate):
-        raise GuaranteeError(
-            f"the two accountants disagree about {name}: {estimate} is not between {format_lower(bounds.lower, 6)} "
-            f"and {format_upper(bounds.upper, 6)}; no epsilon is stated"
-        )
+        raise _make_disagreement(name, estimate, bounds)
     if math.isinf(bounds.upper):
         return ConfirmedEpsilon(None, reason=NO_FINITE_EPSILON if math.isinf(estimate) else NO_PROVED_EPSILON)
-    return ConfirmedEpsilon(bounds.upper, bounds, is_computed_once=not bounds.is_tight_for(estimate))
+    is_confirmed = bounds.is_tight_for(estimate)
+    if not is_confirmed:
+        for transition in set(comparison.transitions):
+            _require_equal_statements(transition, name)
+    return ConfirmedEpsilon(bounds.upper, bounds, is_computed_once=not is_confirmed)
+
+
+def _require_equal_statements(transition: Transition, name: str) -> None:
+    """Raise ``GuaranteeError`` if the two statements differ at a delta at which the estimate is within 1%.
+
+    A slip in the second statement makes the proved bound too small, and the estimate look too large.
+    """
+    bounds = bound_composed_epsilon(transition.rederived, _CHECKED_DELTA)
+    estimate = transition.make_curve()(_CHECKED_DELTA)
+    if bounds.refutes(estimate) or bounds.is_too_small_for(estimate):
+        raise _make_disagreement(name, estimate, bounds)
+
+
+def _make_disagreement(name: str, estimate: float, bounds: EpsilonBounds) -> GuaranteeError:
+    return GuaranteeError(
+        f"the two accountants disagree about {name}: {estimate} is not between {format_lower(bounds.lower, 6)} "
+        f"and {format_upper(bounds.upper, 6)}; no epsilon is stated"
+    )

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.mechanisms.pairs import Composition
 
@@ -29,6 +30,7 @@ class Spending:
 
 
 Spendings = tuple[Spending, ...]
+_MAX_WEIGHT_ERROR = 1e-9
 MAX_GROUP_SHIFT_RATIO = 20.0
 """Of K examples together, in deviations of the noise: with less noise no group is protected."""
 
@@ -61,4 +63,10 @@ def state_compositions(spendings: Spendings, removed: int | None = None) -> tupl
     A removed example is in ``rows`` rows of each spending.
     """
     stated = [(one.mechanism.state_pairs(removed and removed * one.rows), one.steps) for one in spendings]
+    for statements, _ in stated:
+        for branches in statements:
+            laws = [law.weights for _, pair in branches for law in (pair.p, pair.q)]
+            laws.append(tuple(weight for weight, _ in branches))
+            if any(abs(math.fsum(weights) - 1.0) > _MAX_WEIGHT_ERROR for weights in laws):
+                raise GuaranteeError("the probabilities of a dominating pair do not add up to 1")
     return tuple((first, steps) for (first, _), steps in stated), tuple((again, steps) for (_, again), steps in stated)

@@ -66,6 +66,10 @@ class EpsilonBounds:
         """Whether ``epsilon``, by another accountant, is at most 1% above the lower bound, or 1e-4."""
         return math.isfinite(epsilon) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
 
+    def is_too_small_for(self, epsilon: float) -> bool:
+        """Whether an accurate ``epsilon`` is more than 1% above the upper bound, or 1e-4."""
+        return epsilon > max((1.0 + MAX_RELATIVE_GAP) * self.upper, self.upper + MAX_ABSOLUTE_GAP)
+
     def refutes(self, epsilon: float) -> bool:
         """Whether ``epsilon`` must be wrong: below the proved lower bound."""
         return epsilon < self.lower - 1e-9

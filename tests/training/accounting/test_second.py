@@ -22,11 +22,12 @@ from redactory.training.accounting import (
     verification,
 )
 from redactory.training.accounting.verification import EpsilonBounds
-from redactory.training.mechanisms import pairs
+from redactory.training.mechanisms import pairs, rederived_pairs
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.mechanisms.pairs import (
     NO_SHIFT,
     DominatingPair,
+    Mixture,
     make_binomial_mixture,
     make_exchange_pair,
     make_removal_pair,
@@ -34,7 +35,14 @@ from redactory.training.mechanisms.pairs import (
 from redactory.training.mechanisms.rederived_pairs import rederive_exchange_pair, rederive_removal_pair, reverse_pair
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
-from tests.training.accounting.worlds import bound_epsilon, estimate_epsilon, estimate_group_epsilon, spend, state
+from tests.training.accounting.worlds import (
+    bound_epsilon,
+    calibrate_noise,
+    estimate_epsilon,
+    estimate_group_epsilon,
+    spend,
+    state,
+)
 
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE
 GRID = 1e-3
@@ -138,6 +146,37 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
     monkeypatch.setattr(pairs, name, slip)
     with pytest.raises(GuaranteeError, match="disagree"):
         are_confirmed()
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-12])
+@pytest.mark.parametrize(
+    ("points", "name", "slip"),
+    [
+        (None, "rederive_exchange_pair", lambda rate, noise: make_exchange_pair(0.9 * rate, noise)),
+        (None, "rederive_exchange_pair", lambda rate, noise: make_exchange_pair(rate, 2.0 * noise)),
+        (None, "rederive_exchange_pair", lambda rate, noise: DominatingPair(NO_SHIFT, NO_SHIFT, noise)),
+        (3, "rederive_removal_pair", lambda rate, noise, points: make_removal_pair(rate, noise, points - 1)),
+    ],
+)
+def test_a_slip_in_the_second_statement_is_refused(
+    monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any, delta: float
+) -> None:
+    """It makes the proved bound too small, also where dp_accounting has no epsilon near it."""
+    monkeypatch.setattr(rederived_pairs, name, slip)
+    own = spend(0.02, 1.5, 200)
+    compared = compare_examples(own, SUBSTITUTION) if points is None else compare_units(own, points, points)
+    with pytest.raises(GuaranteeError, match="disagree about epsilon"):
+        confirm_epsilon(compared, delta, "epsilon")
+    if points is None:
+        with pytest.raises(GuaranteeError, match="disagree about the noise that was found"):
+            calibrate_noise(2.0, delta, 0.02, 200)
+
+
+def test_a_branch_that_is_lost_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = Mixture((0.0, 1.0), (0.5, 0.4))
+    monkeypatch.setattr(rederived_pairs, "rederive_exchange_pair", lambda *_: DominatingPair(law, NO_SHIFT, 1.5))
+    with pytest.raises(GuaranteeError, match="do not add up to 1"):
+        compare_examples(spend(0.02, 1.5, 200), SUBSTITUTION)
 
 
 @given(st.integers(1, 60), st.floats(1e-6, 1.0))
