@@ -86,12 +86,12 @@ def test_the_paper_s_training_settings(
 ) -> None:
     delta = 1 / SST
     noise = compute_published_ldp_noise(claimed, rate, steps, delta)
-    assert epsilon_of(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.01)
+    assert epsilon_of(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, rel=2e-3)
     # J = pT need be no whole number in the table
     often = 2.0 * math.sqrt(rate * steps) / noise
     assert compute_gaussian_epsilon(often, delta) == pytest.approx(sent, abs=0.01)
     if unseen is not None:
-        assert epsilon_of(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.01)
+        assert epsilon_of(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.02)
 
 
 @pytest.mark.parametrize(
