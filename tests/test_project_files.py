@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -29,7 +31,7 @@ SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND MIT AND LicenseRef-SCOWL"
 
 def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyPatch) -> None:
     (form,) = (block for block in blocks(CONTRIBUTING) if block.language == "yaml")
-    (test,) = (block for block in blocks(CONTRIBUTING) if block.language == "python")
+    test, _ = (block for block in blocks(CONTRIBUTING) if block.language == "python")
     assert form.title == "redactory/detectors/forms/lockers.yaml"
     assert not (ROOT / form.title).exists()
     with pytest.raises(AssertionError):
@@ -45,6 +47,12 @@ def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyP
     [reading] = engine.read([text])
     marked = StrictPolicy(settings.strict).select_spans(text, reading)
     assert [text[span.start : span.end] for span in marked] == ["C-12"]
+
+
+def test_the_trainer_of_the_contributing_page_works() -> None:
+    _, test = (block for block in blocks(CONTRIBUTING) if block.language == "python")
+    done = subprocess.run([sys.executable, "-c", test.body], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", [CONTRIBUTING, SECURITY], ids=lambda page: page.name)
