@@ -71,8 +71,8 @@ def _load_train_config(config: ConfigLike, output: str | Path | None, changes: d
         require_train_section(settings)
     if not changes:
         return settings
-    own = {f"train.{key.removeprefix('train.')}": value for key, value in changes.items()}
-    return validate_config(expand_dotted_keys(own, settings.model_dump(exclude_unset=True)))
+    qualified = {f"train.{key.removeprefix('train.')}": value for key, value in changes.items()}
+    return validate_config(expand_dotted_keys(qualified, settings.model_dump(exclude_unset=True)))
 
 
 def require_train_section(config: Config) -> None:

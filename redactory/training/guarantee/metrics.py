@@ -381,14 +381,14 @@ def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
     if spending is None or spec.start or is_counted or is_unbounded:
         return make_empty_remark
     trainer, mechanism, rows = spec.trainer, spec.mechanism, spec.exchanged_row_count
-    stride, epsilons = max(1, math.ceil(spec.steps / _REMARKED_STEPS)), dict[int, float]()
+    stride, epsilons = max(1, math.ceil(spec.steps / _REMARKED_STEPS)), dict[int, float | None]()
     assert mechanism is not None
 
     def format_epsilon_remark(finished_steps: int) -> str:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))
         if count not in epsilons:
             comparison = trainer.compare_worlds(mechanism, count, rows, unit=spec.protected_unit)
-            epsilons[count] = comparison.bound_epsilon(delta).upper
-        return f", ε ≤ {format_upper(epsilons[count], 3)}"
+            epsilons[count] = confirm_epsilon(comparison, delta, "the steps so far").value
+        return "" if epsilons[count] is None else f", ε ≤ {format_upper(epsilons[count], 3)}"
 
     return format_epsilon_remark

@@ -268,11 +268,11 @@ def _sweep_caps(
     users, points = inputs.users, inputs.points
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
-    suggested, rows, own = suggest_cap(points, users), [], make_bounded_training(spec)
+    suggested, rows, planned_training = suggest_cap(points, users), [], make_bounded_training(spec)
     for cap in list_candidate_caps(suggested):
         kept_examples = min(points, cap * users)
         training = replace(
-            own,
+            planned_training,
             sampling_rate=min(1.0, batch / kept_examples),
             k_user=None if spec.protected_unit is PrivacyUnit.ENTITIES else cap,
             k_entity=None if spec.protected_unit is PrivacyUnit.USERS else cap,
@@ -284,7 +284,7 @@ def _sweep_caps(
             "K": count_affected_examples(training),
         }
         epsilon = training.compare_worlds(row["K"]).estimate_epsilon(spec.delta)
-        stated = planned_epsilon if training == own else epsilon if math.isfinite(epsilon) else None
+        stated = planned_epsilon if training == planned_training else epsilon if math.isfinite(epsilon) else None
         rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": stated})
     return rows
 

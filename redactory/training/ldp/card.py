@@ -133,7 +133,6 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     vectors = "two noisy vectors" if settings.pairs else "a noisy vector, or one of each token place,"
     is_hidden, hides_queries = is_class_hidden(way), isinstance(settings.query_participation, HiddenSampling)
     *not_covered, last = _WORDS["not_covered"][is_hidden:]
-    main = "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind
     return {
         "format": FORMAT,
         "service": name,
@@ -155,10 +154,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         },
         "event": None if isinstance(way, VisibleSampling) else make_event_tree((*spendings, spent)),
         "as_published": {"note": published_epsilons.PUBLISHED_NOTE, "why_not": published_epsilons.LDP_CAVEATS},
-        "accountants": {
-            **describe_accountants(metrics, WORDS["second_accountant"] if metrics.bounds else None),
-            "main": _WORDS["main"][main],
-        },
+        "accountants": describe_accountants(metrics, WORDS["second_accountant"] if metrics.bounds else None),
         "encoder": {**encoder.provenance, "digest": encoder.digest},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
         "not_covered": [*not_covered, _WORDS["hidden_answer"] if hides_queries else last],

@@ -63,6 +63,9 @@ class Mechanism:
     """Whether a step samples users, not examples."""
 
     def __init_subclass__(cls) -> None:
+        # a name that is inherited, or taken, would make a ledger's steps be read as those of another mechanism
+        if "event_class" not in vars(cls) or cls.event_class in _MECHANISMS:
+            raise TypeError(f"{cls.__name__}.event_class: give the mechanism an event class of its own")
         _MECHANISMS[cls.event_class] = cls
 
     def __post_init__(self) -> None:

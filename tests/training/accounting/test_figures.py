@@ -239,3 +239,10 @@ def test_a_chain_covers_both_orders(first: float, second: float, delta: float) -
     due = max(one_way(one, other), one_way(other, one))
     assert compute_chain_epsilon(one, other, delta) == compute_chain_epsilon(other, one, delta) == pytest.approx(due)
     assert due >= compute_gaussian_epsilon(first + second, delta)
+
+
+@pytest.mark.parametrize("body", [{}, {"event_class": "PoissonSampledDpEvent"}])
+def test_a_mechanism_needs_an_event_class_of_its_own(body: dict[str, str]) -> None:
+    """With that of another one, its steps in a ledger would be read, and accounted for, as the other's."""
+    with pytest.raises(TypeError, match="event class of its own"):
+        type("Another", (PoissonGaussian,), body)
