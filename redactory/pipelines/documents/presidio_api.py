@@ -7,6 +7,7 @@ Names and forms follow https://microsoft.github.io/presidio/api-docs/api-docs.ht
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from redactory.pipelines.curation.policy import Example
 Text = InstanceOf[str]
 """A string; unlike pydantic's, it may hold half a surrogate pair."""
 MAX_ANSWER_CHARS = 1 << 22
+_SEPARATOR = re.compile(" +\n?")
 
 
 def get_entity_name(label: str) -> str:
@@ -112,12 +114,15 @@ class AnonymizeRequest(Settings):
         return {"text": "".join(parts) + self.text[position:], "items": items[::-1]}
 
     def _merge_entities(self) -> list[tuple[int, int, str]]:
-        """Merge entities that overlap, and those of one type that only spaces separate; the longest names the type."""
+        """Merge entities that overlap, and those of one type that only spaces separate; the longest names the type.
+
+        As in Presidio, a line break may follow the spaces.
+        """
         merged = list[tuple[int, int, str]]()
         for entity in sorted(self.analyzer_results, key=lambda one: (one.start, -one.end, -one.score)):
             start, end, name = merged[-1] if merged else (0, -1, "")
             between = self.text[end : entity.start]
-            if entity.start < end or (name == entity.entity_type and between and not between.strip(" ")):
+            if entity.start < end or (name == entity.entity_type and _SEPARATOR.fullmatch(between)):
                 longest = entity.entity_type if entity.end - entity.start > end - start else name
                 merged[-1] = (start, max(end, entity.end), longest)
             else:
