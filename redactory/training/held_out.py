@@ -27,6 +27,8 @@ from redactory.training.settings import TRAINERS, TrainSettings
 FORMAT, HELD_OUT_KEY = "redactory-held-out/1", "train.held_out"
 _MAX_TEXTS = 2_000
 """Maximum number of measured texts, evenly spread, so that measuring does not delay an epoch."""
+MIN_CHOSEN_TEXTS = 20
+"""Fewest texts that the recipe holds out: fewer cost more training text than their loss is worth."""
 NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
@@ -46,7 +48,10 @@ class HeldOutText:
     def from_settings(
         cls, run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
     ) -> HeldOutText | None:
-        """Select the texts of ``train.held_out``, or None if unset; ``ConfigurationError`` if there are none."""
+        """Select the texts of ``train.held_out``; None if unset, or chosen by the recipe and too few to measure with.
+
+        ``ConfigurationError`` if there are none.
+        """
         if settings.held_out is None:
             return None
         rows = NO_ROWS
@@ -68,6 +73,8 @@ class HeldOutText:
             for candidate in selected
             if candidate[0].split() and (not settings.classes or candidate[1] in settings.classes)
         ]
+        if len(selected) < MIN_CHOSEN_TEXTS and settings.is_chosen("held_out"):
+            return None
         if not selected:
             raise ConfigurationError(f"{HELD_OUT_KEY}: no text is held out; set a larger share, or another file")
         selected = selected[:: math.ceil(len(selected) / _MAX_TEXTS)]

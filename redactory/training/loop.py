@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from redactory.training.models.frozen_encoder import AnyCodec
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
+    BestWeights,
     NoiseFreeSteps,
     NoisySteps,
     ScheduledOptimizer,
@@ -38,6 +40,9 @@ from redactory.training.steps import (
     set_flat_parameters,
 )
 from redactory.training.uedp.units import EncodedExamples, OriginalExamples, encode_examples, encode_public_text
+
+MAX_PUBLIC_PASSES = 10
+"""Maximum passes over a small public split in an epoch: an LSTM overfits a few texts after tens of them."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,11 @@ class StepKinds(NamedTuple):
 
 
 class ScheduledStep(NamedTuple):
-    """One step of the training: its ``kind``, ``number`` within the kind, and values for the progress line."""
+    """One step of the training: its ``kind``, ``number`` within the kind, and values for the progress line.
+
+    After it the loss on held-out text is measured if ``is_measured``. It is left out if ``is_skippable`` and noise-free
+    steps no longer lower that loss (:func:`ends_noise_free_steps`).
+    """
 
     kind: StepKind
     number: int
@@ -164,6 +173,8 @@ class ScheduledStep(NamedTuple):
     total: int
     is_noisy: bool
     ends_epoch: bool
+    is_measured: bool = False
+    is_skippable: bool = False
 
 
 def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> list[ScheduledStep]:
@@ -171,7 +182,8 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
 
     First pretraining and ``public_pretraining_epochs`` passes over public examples, then the epochs. Each has its
     noise-free steps first (CRT, Algorithm 1, lines 6 and 7), or, with ``public_share``, both kinds in an order drawn
-    for that epoch.
+    for that epoch. Unless ``min_public_steps`` is set, ``recipe`` auto passes over a small split at most
+    :data:`MAX_PUBLIC_PASSES` times an epoch.
 
     Formal guarantees: the number of noisy steps and their positions are functions of constants, the size of the public
     split and random draws, so they are equal in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
@@ -184,7 +196,10 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
     noise_free_steps, public_first_steps = 0, 0
     if noise_free is not None and len(noise_free.rows):
         public_first_steps = settings.public_pretraining_epochs * noise_free.steps_per_pass
-        noise_free_steps = noise_free.steps_per_pass * math.ceil(settings.min_public_steps / noise_free.steps_per_pass)
+        passes = math.ceil(settings.min_public_steps / noise_free.steps_per_pass)
+        if settings.is_chosen("min_public_steps"):
+            passes = min(passes, MAX_PUBLIC_PASSES)
+        noise_free_steps = noise_free.steps_per_pass * passes
         if public_share is not None:
             noise_free_steps = round(noisy_steps * public_share / (1.0 - public_share))
     steps = list[ScheduledStep]()
@@ -195,7 +210,9 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
     ):
         for number in range(count):
             assert kind is not None
-            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, number + 1 == count))
+            is_last = number + 1 == count
+            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, is_last, is_last))
+    is_limited = settings.recipe == "auto" and noisy_steps > 0 and public_share is None
     for epoch in range(settings.epochs):
         is_noisy_order = np.arange(noise_free_steps + noisy_steps) >= noise_free_steps
         if public_share is not None:
@@ -209,13 +226,25 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
             number, ends_epoch = first + epoch * count + finished[is_noisy], position == len(is_noisy_order)
             finished[is_noisy] += 1
             label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
-            steps.append(ScheduledStep(kind, number, label, finished[is_noisy], count, is_noisy, ends_epoch))
+            is_skippable = is_limited and not is_noisy
+            is_measured = ends_epoch or (is_skippable and finished[is_noisy] == count)
+            place = (finished[is_noisy], count, is_noisy, ends_epoch, is_measured, is_skippable)
+            steps.append(ScheduledStep(kind, number, label, *place))
     if settings.learning_rate_schedule != "constant" or settings.warm_up:
         for kind in filter(None, step_kinds):
             optimizer = kind.scheduled_optimizer
             optimizer.steps = sum(step.kind is kind for step in steps)
             optimizer.schedule, optimizer.warm_up = settings.learning_rate_schedule, settings.warm_up
     return steps
+
+
+def ends_noise_free_steps(schedule: Sequence[ScheduledStep], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an epoch's noise-free steps ended with a larger loss on held-out text than the one measured before them.
+
+    Formal guarantees: a function of public losses of released weights; the noisy steps stay the same.
+    """
+    losses = [(math.inf if row["loss"] is None else row["loss"], schedule[max(row["step"], 1) - 1]) for row in rows]
+    return any(step.is_skippable and loss > earlier for (earlier, _), (loss, step) in pairwise(losses))
 
 
 CHECKPOINT_SECONDS, CHECKPOINT_STEPS = 30.0, 500
@@ -239,7 +268,7 @@ class Checkpoint:
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    weight_average: WeightAverage | None = None
+    kept: WeightAverage | BestWeights | None = None
 
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
@@ -252,8 +281,8 @@ class Checkpoint:
             for optimizer in self.optimizers
         ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
-        if self.weight_average is not None and self.weight_average.mean is not None:
-            state["average"] = self.weight_average.mean.cpu()
+        if self.kept is not None and self.kept.weights is not None:
+            state |= {"kept": self.kept.weights.cpu(), "kept_loss": self.kept.loss}
         with commit_file(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
@@ -269,8 +298,9 @@ class Checkpoint:
             parameter.copy_(state["network"][name])
         for optimizer, optimizer_state in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": optimizer_state})
-        if self.weight_average is not None and "average" in state:
-            self.weight_average.mean = state["average"].to(next(self.network.parameters()).device)
+        if self.kept is not None and "kept" in state:
+            self.kept.weights = state["kept"].to(next(self.network.parameters()).device)
+            self.kept.loss = state["kept_loss"]
         return int(state["steps"])
 
 
@@ -294,16 +324,21 @@ def iterate_remaining_steps(
     finished_steps = checkpoint.restore()
     if sum(step.is_noisy for step in schedule[:finished_steps]) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    curve_text = curve.load_or_measure(finished_steps) if curve else ""
+    kept, curve_text = checkpoint.kept, curve.load_or_measure(finished_steps) if curve else ""
+    is_noise_free_over = curve is not None and ends_noise_free_steps(schedule, curve.rows)
     time_left = RemainingTimeEstimator(schedule[finished_steps:])
     written_at, write_seconds = clock(), 0.0
     last_step_at = written_at
     for step_number, step in enumerate(schedule[finished_steps:], finished_steps + 1):
+        if is_noise_free_over and step.is_skippable:
+            continue
         yield step_number, step
-        if checkpoint.weight_average is not None:
-            checkpoint.weight_average.add_weights(step_number)
-        if curve and step.ends_epoch:
+        is_measured = curve is not None and step.is_measured
+        if curve is not None and is_measured:
             curve_text = curve.measure_loss(step_number)
+            is_noise_free_over = ends_noise_free_steps(schedule, curve.rows)
+        if kept is not None:
+            kept.add_weights(step_number, curve.rows[-1]["loss"] if curve is not None and is_measured else None)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
         if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
             previous = clock()
@@ -318,8 +353,8 @@ def iterate_remaining_steps(
             step.total,
             f"steps{epsilon_text}{curve_text}{time_left.format_time_left(step, last_step_at - previous)}",
         )
-    if checkpoint.weight_average is not None and checkpoint.weight_average.mean is not None:
-        set_flat_parameters(checkpoint.network, checkpoint.weight_average.mean)
+    if kept is not None and kept.weights is not None:
+        set_flat_parameters(checkpoint.network, kept.weights)
 
 
 class RemainingTimeEstimator:

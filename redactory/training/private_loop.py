@@ -98,6 +98,9 @@ class PrivateLoop:
         self._run = run if isinstance(run, RunFolder) else RunFolder(Path(run))
         self._manifest_digest = read_manifest_digest(self._run)
         self._folder = self._run.get_model_folder(settings.model_name)
+        if settings.is_chosen("held_out"):
+            # the recipe's share; this loop measures nothing
+            settings = settings.model_copy(update={"held_out": None})
         self._settings = resolve_device(settings, self._folder)
         _require_supported_settings(self._settings)
         self._progress, self._public_steps, self._started_at = progress, public_steps, time.monotonic()

@@ -25,6 +25,7 @@ from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.settings import FileSettings, Settings
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, MIN_CLIP_NORM
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
+from redactory.training.recipe import choose_settings
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
@@ -159,15 +160,21 @@ class BudgetSettings(Settings):
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
 
 
-ENCODER_DEFAULTS: dict[str, Any] = {"sampling_rate": 0.1, "epochs": 20, "clip_norm": 0.5, "dp_learning_rate": 0.06}
-"""Defaults of a training with ``model.kind: encoder``, chosen on other corpora than those of the published results."""
-
-
 class TrainSettings(Settings):
     """Settings of one training; sampling rate, step counts and normaliser are constants."""
 
     trainer: TrainerName = Field(
         "crt", description="; ".join(f"{trainer.name}: {trainer.description}" for trainer in TRAINERS.values()) + "."
+    )
+    recipe: Literal["auto", "fixed"] = Field(
+        "auto",
+        description="auto: keys that are not set and say 'recipe' are chosen from the other settings, never from the "
+        "corpus (docs/how-to/train.md); fixed: they have the values in this table.",
+    )
+    max_examples: PositiveInt | None = Field(
+        None,
+        description="Maximum number of examples for noisy steps, a public bound: more are refused. The recipe then "
+        "chooses expected_batch_size, and with many examples fewer passes.",
     )
     task: Task = Field("next-word", description="What is learned: the next word, or the class of each example.")
     classes: tuple[str, ...] = Field(
@@ -314,22 +321,26 @@ class TrainSettings(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _fill_encoder_defaults(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Use the package's encoder for task classify by default, and what suits a linear layer for any encoder.
+    def _fill_recipe(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Use the package's encoder for task classify by default, and the recipe's values of keys that are not set.
 
-        These values count as unset, so that a command that changes the model gets the defaults of that model.
+        These values count as unset, so that a command that changes the model gets the values of that model.
         """
         if not isinstance(value, dict):
             return validate(value)
         defaults: dict[str, Any] = {}
         if value.get("task") == "classify" and value.get("trainer") != "sdp":
             defaults["model"] = {"kind": "encoder"}
-        model = {**defaults, **value}.get("model")
-        if (model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)) == "encoder":
-            defaults |= ENCODER_DEFAULTS
         settings = validate({**defaults, **value})
+        if settings.recipe == "auto":
+            defaults |= choose_settings(settings, TRAINERS[settings.trainer])
+            settings = validate({**defaults, **value})
         settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
         return settings
+
+    def is_chosen(self, key: str) -> bool:
+        """Whether the recipe may choose the value of ``key``: it is not set."""
+        return self.recipe == "auto" and key not in self.model_fields_set
 
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:

@@ -219,11 +219,29 @@ class WeightAverage:
 
     network: nn.Module
     first_step: int
-    mean: Tensor | None = None
+    weights: Tensor | None = None
+    loss: float = math.inf
 
-    def add_weights(self, step: int) -> None:
-        """Include the weights after step ``step`` in the mean."""
+    def add_weights(self, step: int, loss: float | None = None) -> None:
+        """Include the weights after step ``step`` in the mean, whatever their ``loss``."""
         if step == self.first_step:
-            self.mean = flatten_parameters(self.network)
-        elif self.mean is not None:
-            self.mean += (flatten_parameters(self.network) - self.mean) / (step - self.first_step + 1)
+            self.weights = flatten_parameters(self.network)
+        elif self.weights is not None:
+            self.weights += (flatten_parameters(self.network) - self.weights) / (step - self.first_step + 1)
+
+
+@dataclass
+class BestWeights:
+    """The weights at the least ``loss`` on held-out public text so far; None before the first measurement.
+
+    Formal guarantees: a function of weights that steps released and of public text: post-processing.
+    """
+
+    network: nn.Module
+    weights: Tensor | None = None
+    loss: float = math.inf
+
+    def add_weights(self, step: int, loss: float | None = None) -> None:
+        """Keep the weights after step ``step`` if their ``loss`` is below the least so far; None: not measured."""
+        if loss is not None and loss < self.loss:
+            self.weights, self.loss = flatten_parameters(self.network), loss

@@ -59,7 +59,7 @@ from redactory.training.models.frozen_encoder import FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.settings import TrainSettings, settings_to_json
-from redactory.training.steps import WeightAverage
+from redactory.training.steps import BestWeights, WeightAverage
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.units import OriginalExamples
 from redactory.training.vocabulary import (
@@ -184,9 +184,13 @@ def schedule_remaining_steps(
     settings, network = context.settings, context.network
     schedule = schedule_steps(settings, step_kinds, context.stream)
     averaged_steps = round(settings.weight_averaging_fraction * len(schedule))
-    average = WeightAverage(network, len(schedule) - averaged_steps + 1) if averaged_steps else None
+    kept: WeightAverage | BestWeights | None = None
+    if averaged_steps:
+        kept = WeightAverage(network, len(schedule) - averaged_steps + 1)
+    elif curve is not None and settings.recipe == "auto":
+        kept = BestWeights(network)
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
-    checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, average)
+    checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, kept)
     is_quiet = progress is ignore_progress or spec.failure_reason
     remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
     recorded = sum(record.type == NOISY_STEP for record in log.records)
@@ -241,7 +245,13 @@ def plan_training(
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with report_start_and_end(progress, "learn the vocabulary"):
-        lora_rank = choose_lora_rank(spec, count_noised_examples(spec, manifest.get("counts", {})))
+        examples = count_noised_examples(spec, manifest.get("counts", {}))
+        if examples is not None and settings.max_examples is not None and examples > settings.max_examples:
+            raise ConfigurationError(
+                f"train.max_examples is {settings.max_examples:,}, but noisy steps draw from {examples:,} examples: "
+                "raise it, or curate fewer"
+            )
+        lora_rank = choose_lora_rank(spec, examples)
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
         fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, settings, public_text), settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
