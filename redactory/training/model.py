@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
-from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
+from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FolderEncoder,
@@ -47,6 +46,7 @@ from redactory.training.models.hugging_face import (
     get_library_class,
     has_adapters,
     is_fresh_parameter,
+    make_folder_architecture,
     make_fresh_transformer,
     merge_adapters,
     read_folder_model,
@@ -144,21 +144,29 @@ def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tupl
     extend_vocabulary(model, tokenizer.size)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_id
-    # a head in the folder was trained for other classes
-    heads = {
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-        and module.out_features == len(classes)
-        and not name.startswith(f"{model.base_model_prefix}.")
-    }
-    fresh_parameters = frozenset({*heads, *missing})
+    fresh_parameters = frozenset({*_find_class_layers(model, len(classes)), *missing})
     if settings.lora is not None:
         model = add_adapters(model, settings.lora, settings.folder.name)
-        for name, parameter in model.get_base_model().named_parameters():
-            if is_fresh_parameter(name, fresh_parameters):
-                parameter.requires_grad_(True)
+        _train_parameters(model, fresh_parameters)
     return SequenceClassifier(model, pretrained=True, fresh_parameters=fresh_parameters)
+
+
+def _find_class_layers(model: Any, classes: int) -> frozenset[str]:
+    """Find the layers to the classes; a head in the folder was trained for other ones."""
+    return frozenset(
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        and module.out_features == classes
+        and not name.startswith(f"{model.base_model_prefix}.")
+    )
+
+
+def _train_parameters(adapted: Any, fresh_parameters: frozenset[str]) -> None:
+    """Train ``fresh_parameters`` beside the adapters."""
+    for name, parameter in adapted.get_base_model().named_parameters():
+        if is_fresh_parameter(name, fresh_parameters):
+            parameter.requires_grad_(True)
 
 
 class _SkipInitialization(TorchFunctionMode):
@@ -171,25 +179,21 @@ class _SkipInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def count_max_parameters(settings: TrainSettings) -> int | None:
-    """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
-    model, size = settings.model, settings.vocabulary_size
-    if isinstance(model, FrozenEncoderSettings):
-        if model.folder:
-            return None
-        adapters = 0 if model.lora_rank == "auto" else count_adapter_parameters(model.lora_rank)
-        return (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes) + adapters
-    if isinstance(model, FolderSettings):
-        return None
-    placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
+def count_transformer_parameters(settings: TrainSettings) -> int:
+    """Count the trained parameters of a Hugging Face network from its configuration, without weights."""
+    model, classes, task = settings.model, settings.classes, settings.task
     with torch.device("meta"), _SkipInitialization():
-        if isinstance(model, TransformerSettings):
-            network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
-        elif settings.task == "classify":
-            network = build_classifier(model, placeholder_tokenizer, settings.classes)
+        if isinstance(model, FolderSettings):
+            network = make_folder_architecture(model.folder, task, dict(enumerate(classes)))
+            heads = _find_class_layers(network, len(classes))
+            if model.lora is not None:
+                network = add_adapters(network, model.lora, model.folder.name)
+                _train_parameters(network, heads)
         else:
-            network = build_language_network(model, placeholder_tokenizer)
-    return sum(parameter.numel() for parameter in network.parameters())
+            assert isinstance(model, TransformerSettings)
+            names = {"id2label": dict(enumerate(classes))} if classes else {}
+            network = make_fresh_transformer(model.kind, model, vocab_size=settings.vocabulary_size, **names)
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
 def count_parameters(folder: ModelFolder) -> int:

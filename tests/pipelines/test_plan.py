@@ -90,7 +90,7 @@ def test_an_epsilon_that_two_metrics_share_is_confirmed_once(monkeypatch: pytest
 
 def test_counting_parameters_does_not_import_the_compiler_of_torch() -> None:
     code = (
-        "import sys\nfrom redactory.training.model import count_max_parameters\n"
+        "import sys\nfrom redactory.training.parameter_counts import count_max_parameters\n"
         "from redactory.training.settings import TrainSettings\n"
         "print(count_max_parameters(TrainSettings()), 'torch._dynamo' in sys.modules)\n"
     )

@@ -94,7 +94,9 @@ def _plan_training(
         numbers.setdefault("points", noisy_count)
     rule = loaded.dedup.get_rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    route, selection, start = loaded.route, None, training.train.load_base_spec(run, train)
+    route, selection, start = loaded.route, None, None
+    if getattr(train.model, "folder", None) is not None:
+        start = training.train.load_base_spec(run, train)
     if route.strategy != "policies":
         selection = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):

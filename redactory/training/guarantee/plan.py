@@ -28,15 +28,15 @@ from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep_sampling_rates
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
-from redactory.training.model import count_max_parameters
+from redactory.training.parameter_counts import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.bounded_accounting import count_affected_examples, list_candidate_caps, suggest_cap
 from redactory.training.uedp.federated_accounting import compute_paper_noise_scale, compute_published_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
-_CURVE_POINTS, _UNIT_CURVE_POINTS, _CURVE_COARSENING = 12, 8, 10.0
-"""How many points the curves have, by dp_accounting alone, and how much coarser their grid is."""
+_CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
+"""How many points the approximate curves have."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ def _estimate_example_steps_curve(spec: TrainingSpec, values: Mapping[str, Any])
 
 
 def _estimate_epsilon(spec: TrainingSpec, steps: int, delta: float) -> float | None:
-    """Estimate epsilon after ``steps`` steps by dp_accounting alone; None if not finite."""
+    """Approximate epsilon after ``steps`` steps; None if not finite."""
     assert spec.mechanism is not None
     comparison = spec.trainer.compare_worlds(spec.mechanism, steps, spec.exchanged_row_count, unit=spec.protected_unit)
-    epsilon = comparison.estimate_epsilon(delta, _CURVE_COARSENING)
+    epsilon = comparison.approximate_epsilon(delta)
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -283,7 +283,7 @@ def _sweep_caps(
             "kept_at_most": kept_examples,
             "K": count_affected_examples(training),
         }
-        epsilon = training.compare_worlds(row["K"]).estimate_epsilon(spec.delta)
+        epsilon = training.compare_worlds(row["K"]).approximate_epsilon(spec.delta)
         stated = planned_epsilon if training == planned_training else epsilon if math.isfinite(epsilon) else None
         rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": stated})
     return rows

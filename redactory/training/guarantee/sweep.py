@@ -23,8 +23,6 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanisms.mechanism import Mechanism
 
-_NOISE_TOLERANCE = 1e-2
-"""Of the estimated noise in the table, a share above what is needed; the plan's own is proved."""
 _RATE_FACTORS, _COST_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
 _EFFECTIVE_NOISE_SHARE = 1.0 / 3.0
 _ERROR_FACTOR = 1.05
@@ -119,6 +117,6 @@ def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> 
     settings = spec.settings.model_copy(update={"sampling_rate": rate, "epsilon": epsilon})
     rows, beside = spec.exchanged_row_count, spec.selection_spendings
     try:
-        return spec.trainer.calibrate_noise(settings, steps, rows, beside, _NOISE_TOLERANCE, is_proved=False)
+        return spec.trainer.calibrate_noise(settings, steps, rows, beside, is_proved=False)
     except GuaranteeError:
         return None
