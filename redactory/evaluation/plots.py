@@ -122,6 +122,21 @@ def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_
     return draw_svg(draw, title, "noisy steps", "epsilon")
 
 
+def plot_epsilon_sweep(rows: Sequence[Result], title: str) -> str:
+    """Plot the error of :func:`~redactory.training.guarantee.sweep.sweep_epsilons` and the noise against epsilon."""
+
+    def draw(axes: Axes) -> None:
+        for key, description, colour in (("noise_multiplier", "noise multiplier", BLUE), ("error", "error", RED)):
+            points = [(row["epsilon"], row[key]) for row in rows if row.get(key) is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), "o-", color=colour, label=description)
+        axes.set_ylim(bottom=0)
+        if axes.lines:
+            axes.legend()
+
+    return draw_svg(draw, title, "target epsilon", "noise multiplier, error")
+
+
 def plot_membership(result: Result) -> str:
     """Plot the ROC curves of :func:`~redactory.evaluation.membership.run_membership_attack` on logarithmic axes.
 

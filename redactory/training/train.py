@@ -68,12 +68,7 @@ from redactory.training.settings import TrainSettings, settings_to_json
 from redactory.training.steps import WeightAverage
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.units import OriginalExamples
-from redactory.training.vocabulary import (
-    Vocabulary,
-    build_vocabulary,
-    measure_vocabulary_fit,
-    read_public_sources,
-)
+from redactory.training.vocabulary import Vocabulary, build_vocabulary, measure_vocabulary_fit, read_public_sources
 
 FORMAT = "redactory-model/1"
 _PACKAGES = (

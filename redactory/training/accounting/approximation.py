@@ -16,7 +16,7 @@ from scipy import optimize
 from redactory.training.accounting.loss_distributions import compute_log_density, compute_loss, find_line_ends
 from redactory.training.mechanisms.pairs import MAX_SHIFT_DEVIATIONS, Composition, DominatingPair, FloatArray
 
-_POINTS = 4097
+_POINTS = 1025
 _MIN_LOG_TILT, _MAX_LOG_TILT = math.log(1e-6), math.log(1e7)
 
 

@@ -24,9 +24,9 @@ from redactory.training.guarantee.metrics import (
     make_bounded_training,
     require_reasons,
 )
-from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
+from redactory.training.guarantee.remarks import TrainingFacts, judge_noise, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
-from redactory.training.guarantee.sweep import sweep_sampling_rates
+from redactory.training.guarantee.sweep import compare_networks, sweep_epsilons, sweep_sampling_rates
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.parameter_counts import count_max_parameters
 from redactory.training.settings import TrainSettings
@@ -85,11 +85,13 @@ def plan_guarantee(
     with_steps_curve: bool = False,
     selection: CountSelection | None = None,
     start: TrainingSpec | None = None,
+    with_epsilon_sweep: bool = False,
 ) -> dict[str, Any]:
     """Return metrics, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
     ``dedup`` is the ``rule`` of the private split and its ``group_size``; ``with_steps_curve`` adds the curve of a
-    trainer that hides units, too; ``start`` is the model of the same run that it continues. ``ConfigurationError``
+    trainer that hides units, too; ``start`` is the model of the same run that it continues; ``with_epsilon_sweep`` adds
+    other targets. Metrics are proved; sweeps and curves are approximate. ``ConfigurationError``
     if nothing is noised, ``GuaranteeError`` if no noise reaches the target or the accountants disagree.
     """
     inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
@@ -126,12 +128,19 @@ def plan_guarantee(
         "noise_calibrated": settings.noise_multiplier is None,
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
-    steps = (
-        {"steps_curve": _estimate_unit_steps_curve(spec, plan["epsilon"])}
-        if trainer.hides_units and with_steps_curve
-        else {}
-    )
-    return {**common, **plan, **steps}
+    parameters, examples = plan["parameters"], compute_max_kept_examples(settings, inputs)
+    accuracy = predict_accuracy(spec, examples, inputs.accuracy)
+    plan |= {
+        "accuracy": accuracy,
+        "verdict": judge_noise(spec, parameters, accuracy and accuracy["retained_share"]),
+        "sweep": sweep_sampling_rates(spec, plan["epsilon"], parameters),
+        "networks": compare_networks(spec),
+    }
+    if with_epsilon_sweep:
+        plan["epsilon_sweep"] = sweep_epsilons(spec, plan["epsilon"], parameters, examples, inputs.accuracy)
+    if trainer.hides_units and with_steps_curve:
+        plan["steps_curve"] = _estimate_unit_steps_curve(spec, plan["epsilon"])
+    return {**common, **plan}
 
 
 # Secrets and examples.
@@ -156,7 +165,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "examples_drawn": None if points is None else rate * points,
         "parameters": parameters,
-        "accuracy": predict_accuracy(spec, points, inputs.accuracy),
         "remarks": make_remarks(spec, TrainingFacts(points, parameters=parameters)),
         "gamma": inputs.gamma,
         "delta_2": spec.rates.delta_2,
@@ -164,7 +172,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "reasons": metrics.reasons,
         "second": metrics.bounds,
         "as_published": claim.published_crt_epsilons,
-        "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
         "curve": _estimate_example_steps_curve(spec, metrics.values),
     }
 
@@ -202,7 +209,9 @@ def _list_evenly_spaced_steps(total: int, max_points: int) -> list[int]:
 
 
 def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
-    metrics = compute_unit_metrics(spec)
+    # without a cap the curve is all that is promised
+    is_curve_proved = spec.trainer.samples_users or spec.settings.bounding.rule == "none"
+    metrics = compute_unit_metrics(spec, is_curve_proved)
     values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
     if spec.trainer.samples_users:
@@ -243,6 +252,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     parameters = count_max_parameters(spec.settings)
     return {
         "privacy_unit": spec.protected_unit.value,
+        "is_curve_proved": is_curve_proved,
         **metrics.facts,
         **values,
         **published,
@@ -253,7 +263,6 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
             spec,
             TrainingFacts(compute_max_kept_examples(spec.settings, inputs), users=inputs.users, parameters=parameters),
         ),
-        "sweep": sweep_sampling_rates(spec, values["epsilon"], parameters),
         **entries,
     }
 

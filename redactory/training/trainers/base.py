@@ -126,12 +126,7 @@ class Trainer:
     """Where calibration starts, and the smallest and largest noise multiplier that it tries."""
 
     def calibrate_noise(
-        self,
-        settings: TrainSettings,
-        steps: int,
-        rows: int,
-        other_spendings: Spendings = (),
-        is_proved: bool = True,
+        self, settings: TrainSettings, steps: int, rows: int, other_spendings: Spendings = (), is_proved: bool = True
     ) -> float:
         """Find about the smallest noise multiplier with which ``steps`` have the target epsilon, at most.
 
