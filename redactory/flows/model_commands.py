@@ -138,46 +138,17 @@ def _describe_training_plan(r: Result) -> Page:
     yield fill("Plot: {plot}", r) if "plot" in r else None
 
 
-_SWEEP_COLUMNS = {
-    "computation": "{computation:g}",
-    "rate": "{sampling_rate}",
-    "steps": "{steps}",
-    "noise": "{noise_multiplier:.3g}",
-    "to signal": "{noise_to_signal:.3g}",
-    "error": "{error:.3f}",
-    "learning rate": "{learning_rate:.2g}",
-    "": "{mark}",
-}
-_NETWORK_COLUMNS = {
-    "network": "{network}",
-    "parameters": "{parameters}",
-    "to signal": "{noise_to_signal:.3g}",
-    "error": "{error:.3f}",
-    "": "{mark}",
-}
-_TARGET_COLUMNS = {
-    "epsilon": "{epsilon:g}",
-    "noise": "{noise_multiplier:.3g}",
-    "to signal": "{noise_to_signal:.3g}",
-    "error": "{error:.3f}",
-    "accuracy left": "{retained_share:.0%}",
-    "": "{mark}",
-}
+_EFFECT_COLUMNS = {"to signal": "{noise_to_signal:.3g}", "error": "{error:.3f}"}
+_NOISE_COLUMNS = {"noise": "{noise_multiplier:.3g}", **_EFFECT_COLUMNS}
+_SWEEP_COLUMNS = {"computation": "{computation:g}", "rate": "{sampling_rate}", "steps": "{steps}", **_NOISE_COLUMNS}
+_SWEEP_COLUMNS |= {"learning rate": "{learning_rate:.2g}", "": "{mark}"}
+_NETWORK_COLUMNS = {"network": "{network}", "parameters": "{parameters}", **_EFFECT_COLUMNS, "": "{mark}"}
+_TARGET_COLUMNS = {"epsilon": "{epsilon:g}", **_NOISE_COLUMNS, "accuracy left": "{retained_share:.0%}", "": "{mark}"}
 
 
 def _mark_rows(rows: Sequence[Result]) -> list[Result]:
     marks = (", ".join(["the plan"] * row["planned"] + ["best"] * row.get("best", False)) for row in rows)
     return [{**row, "mark": mark} for row, mark in zip(rows, marks, strict=True)]
-
-
-def _select_sweep_rows(rows: Sequence[Result]) -> list[Result]:
-    """Select the plan, the best, and the least error for each computation."""
-    least = dict[float, Result]()
-    for row in rows:
-        other = least.get(row["computation"])
-        if row["error"] is not None and (other is None or row["error"] < other["error"]):
-            least[row["computation"]] = row
-    return [row for row in rows if row["planned"] or row["best"] or row in least.values() or not least]
 
 
 def _describe_selection_and_sweep(r: Result) -> Page:
@@ -191,11 +162,9 @@ def _describe_selection_and_sweep(r: Result) -> Page:
         columns["threshold for the epsilon of one"] = "{threshold}"
         yield table("Selections per year, for a user in each of them", columns, selection["year"])
     title = "At about the same epsilon, for up to 16 times the computation (best of each; all with --json)"
-    yield table(title, _SWEEP_COLUMNS, rows := _mark_rows(_select_sweep_rows(r["sweep"])))
+    yield table(title, _SWEEP_COLUMNS, rows := _mark_rows([row for row in r["sweep"] if row["selected"]]))
     if (targets := r.get("epsilon_sweep")) is not None:
-        has_share = any(row["retained_share"] is not None for row in targets)
-        columns = {name: cell for name, cell in _TARGET_COLUMNS.items() if has_share or "share" not in cell}
-        yield table("Other targets, about, with these steps", columns, _mark_rows(targets))
+        yield table("Other targets, about, with these steps", _TARGET_COLUMNS, _mark_rows(targets))
     yield table("Other networks with this noise", _NETWORK_COLUMNS, _mark_rows(r["networks"]))
     if rows:
         yield "Noise: the multiplier; learning rate: that of noisy steps, scaled to their number."
@@ -216,10 +185,9 @@ def _describe_unit_plan(r: Result) -> Page:
         "epsilon_user_removal": r.get("adjacency_user_removal", ""),
     }
     rows = _list_epsilons(r, {name: words for name, words in meanings.items() if name in r})
-    curve = [(f"curve, {size}", format_upper(value), _describe_size(r, size)) for size, value in r["curve"].items()]
-    columns = ("metric", "", "relation")
-    yield table("What it would guarantee", columns, rows + curve if r["is_curve_proved"] else rows)
-    yield None if r["is_curve_proved"] else table("Estimates (the card has proved ones)", columns, curve)
+    rows += [(f"curve, {size}", format_upper(value), _describe_size(r, size)) for size, value in r["curve"].items()]
+    yield table("What it would guarantee", ("metric", "", "relation"), rows)
+    yield None if r["curve"] else "For other numbers of examples, add --set 'group_sizes=[1, 4, 16]'."
     if r.get("K") is not None:
         yield fill("K = {K}: what one unit contributes at most.", r)
     if r.get("M") is not None:

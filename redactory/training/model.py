@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,9 +68,6 @@ from redactory.training.models.recurrent import (
 from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
-
-if TYPE_CHECKING:
-    from redactory.training.settings import TrainSettings
 
 _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
@@ -179,21 +176,15 @@ class _SkipInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def count_transformer_parameters(settings: TrainSettings) -> int:
-    """Count the trained parameters of a Hugging Face network from its configuration, without weights."""
-    model, classes, task = settings.model, settings.classes, settings.task
+def count_folder_parameters(settings: FolderSettings, classes: tuple[str, ...]) -> int:
+    """Count the trained parameters of a folder's network from its ``config.json``, without weights."""
     with torch.device("meta"), _SkipInitialization():
-        if isinstance(model, FolderSettings):
-            network = make_folder_architecture(model.folder, task, dict(enumerate(classes)))
-            heads = _find_class_layers(network, len(classes))
-            if model.lora is not None:
-                network = add_adapters(network, model.lora, model.folder.name)
-                _train_parameters(network, heads)
-        else:
-            assert isinstance(model, TransformerSettings)
-            names = {"id2label": dict(enumerate(classes))} if classes else {}
-            network = make_fresh_transformer(model.kind, model, vocab_size=settings.vocabulary_size, **names)
-    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+        model = make_folder_architecture(settings.folder, classes)
+        class_layers = _find_class_layers(model, len(classes))
+        if settings.lora is not None:
+            model = add_adapters(model, settings.lora, settings.folder.name)
+            _train_parameters(model, class_layers)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def count_parameters(folder: ModelFolder) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory import training
-from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, plot_epsilon_sweep, require_matplotlib
+from redactory.evaluation.plots import PRIVACY_UNIT_LINES, SECRET_LINES, TARGET_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
@@ -128,14 +128,14 @@ def _plan_training(
 
 
 def _draw_plan(result: dict[str, Any]) -> str:
-    relation, delta = result.get("adjacency", result.get("relation")), format_upper(result["delta"])
+    title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
     if "epsilon_sweep" in result:
-        title = f"{result['trainer']}: {relation}, {result['steps']:,} steps, delta = {delta}"
-        return plot_epsilon_sweep(result["epsilon_sweep"], title)
-    title = f"{result['trainer']}: {relation}, noise {result['noise_multiplier']:g}, delta = {delta}"
-    if "steps_curve" in result:
-        return plot_epsilon(result["steps_curve"], title, PRIVACY_UNIT_LINES)
-    return plot_epsilon(result["curve"], title)
+        title += f", {result['steps']:,} steps, delta = {format_upper(result['delta'])}"
+        return plot_epsilon(result["epsilon_sweep"], title, TARGET_LINES, "epsilon", "noise multiplier, error")
+    title += f", noise {result['noise_multiplier']:g}, delta = {format_upper(result['delta'])}"
+    has_units = "steps_curve" in result
+    lines = PRIVACY_UNIT_LINES if has_units else SECRET_LINES
+    return plot_epsilon(result["steps_curve" if has_units else "curve"], title, lines)
 
 
 def _parse_number(name: str, value: Any) -> Any:

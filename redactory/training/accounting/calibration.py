@@ -42,50 +42,36 @@ class NoiseSearch:
 
 
 def find_noise(
-    make_comparison: Callable[[float], Comparison], target: float, delta: float, search: NoiseSearch
+    make_comparison: Callable[[float], Comparison],
+    target: float,
+    delta: float,
+    search: NoiseSearch,
+    is_proved: bool = True,
 ) -> float:
     """Find about the smallest noise whose proved epsilon at ``delta`` is at most ``target``; it was tried.
 
     ``make_comparison`` makes the neighbouring worlds of a noise. The first look is at dp_accounting's estimate, on a
-    coarse grid, and only finds the start. ``GuaranteeError`` if ``maximum`` is not enough, or if the two accountants
-    disagree about the noise that was found.
+    coarse grid, and only finds the start. Without ``is_proved`` the epsilon is approximate: milliseconds.
+    ``GuaranteeError`` if ``maximum`` is not enough, or if the two accountants disagree about the noise that was found.
     """
-    coarsening = choose_coarsening_factor(make_comparison(search.start), target, _MAX_COARSENING)
 
-    @cache
-    def compute_estimated_excess(noise: float) -> float:
-        return _compute_log_excess(make_comparison(noise).estimate_epsilon(delta, coarsening), target)
+    def make_excess(compute_epsilon: Callable[[Comparison], float]) -> Callable[[float], float]:
+        return cache(lambda noise: _compute_log_excess(compute_epsilon(make_comparison(noise)), target))
 
-    @cache
-    def compute_proved_excess(noise: float) -> float:
-        return _compute_log_excess(make_comparison(noise).bound_epsilon(delta).upper, target)
-
-    coarse_search = replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
-    root = _find_noise_root(compute_estimated_excess, _INITIAL_SLOPE, coarse_search)
-    start, slope = root or (search.start, _INITIAL_SLOPE)
-    root = _find_noise_root(compute_proved_excess, slope, replace(search, start=start))
+    if is_proved:
+        coarsening = choose_coarsening_factor(make_comparison(search.start), target, _MAX_COARSENING)
+        excess = make_excess(lambda worlds: worlds.estimate_epsilon(delta, coarsening))
+        coarse_search = replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
+        start, slope = _find_noise_root(excess, _INITIAL_SLOPE, coarse_search) or (search.start, _INITIAL_SLOPE)
+        excess, search = make_excess(lambda worlds: worlds.bound_epsilon(delta).upper), replace(search, start=start)
+    else:
+        excess, slope = make_excess(lambda worlds: worlds.approximate_epsilon(delta)), _INITIAL_SLOPE
+    root = _find_noise_root(excess, slope, search)
     if root is None:
-        raise _make_noise_error(search)
-    confirm_epsilon(make_comparison(root[0]), delta, "the noise that was found")
+        raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
+    if is_proved:
+        confirm_epsilon(make_comparison(root[0]), delta, "the noise that was found")
     return root[0]
-
-
-def approximate_noise(
-    make_comparison: Callable[[float], Comparison], target: float, delta: float, search: NoiseSearch
-) -> float:
-    """Find about the same noise as :func:`find_noise` in a few milliseconds, by the approximate epsilon; not proved."""
-
-    def compute_excess(noise: float) -> float:
-        return _compute_log_excess(make_comparison(noise).approximate_epsilon(delta), target)
-
-    root = _find_noise_root(compute_excess, _INITIAL_SLOPE, search)
-    if root is None:
-        raise _make_noise_error(search)
-    return root[0]
-
-
-def _make_noise_error(search: NoiseSearch) -> GuaranteeError:
-    return GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
 
 
 def choose_coarsening_factor(comparison: Comparison, target: float, most: float) -> float:

@@ -107,7 +107,7 @@ class Comparison:
         epsilon = 0.0
         if curves:
             is_chain = len(curves) > 1
-            epsilon = compute_chain_epsilon(*curves, delta, self.splits) if is_chain else curves[0](delta)
+            epsilon = compute_chain_epsilon(curves[0], curves[-1], delta, self.splits) if is_chain else curves[0](delta)
         return epsilon + beside if epsilon + beside < MAX_EPSILON else math.inf
 
     def bound_epsilon(self, delta: float) -> EpsilonBounds:

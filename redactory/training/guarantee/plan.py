@@ -31,7 +31,12 @@ from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_
 from redactory.training.parameter_counts import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
-from redactory.training.uedp.bounded_accounting import count_affected_examples, list_candidate_caps, suggest_cap
+from redactory.training.uedp.bounded_accounting import (
+    CURVE_SIZES,
+    count_affected_examples,
+    list_candidate_caps,
+    suggest_cap,
+)
 from redactory.training.uedp.federated_accounting import compute_paper_noise_scale, compute_published_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -132,12 +137,12 @@ def plan_guarantee(
     accuracy = predict_accuracy(spec, examples, inputs.accuracy)
     plan |= {
         "accuracy": accuracy,
-        "verdict": judge_noise(spec, parameters, accuracy and accuracy["retained_share"]),
+        "verdict": judge_noise(spec, parameters, (accuracy or {}).get("retained_share")),
         "sweep": sweep_sampling_rates(spec, plan["epsilon"], parameters),
         "networks": compare_networks(spec),
     }
     if with_epsilon_sweep:
-        plan["epsilon_sweep"] = sweep_epsilons(spec, plan["epsilon"], parameters, examples, inputs.accuracy)
+        plan["epsilon_sweep"] = sweep_epsilons(spec, plan["epsilon"], parameters, examples)
     if trainer.hides_units and with_steps_curve:
         plan["steps_curve"] = _estimate_unit_steps_curve(spec, plan["epsilon"])
     return {**common, **plan}
@@ -210,8 +215,8 @@ def _list_evenly_spaced_steps(total: int, max_points: int) -> list[int]:
 
 def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     # without a cap the curve is all that is promised
-    is_curve_proved = spec.trainer.samples_users or spec.settings.bounding.rule == "none"
-    metrics = compute_unit_metrics(spec, is_curve_proved)
+    has_curve = spec.settings.bounding.rule == "none"
+    metrics = compute_unit_metrics(spec, CURVE_SIZES if has_curve else spec.settings.group_sizes)
     values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
     if spec.trainer.samples_users:
@@ -252,7 +257,6 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     parameters = count_max_parameters(spec.settings)
     return {
         "privacy_unit": spec.protected_unit.value,
-        "is_curve_proved": is_curve_proved,
         **metrics.facts,
         **values,
         **published,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
@@ -43,8 +44,8 @@ class SweepRow:
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over the
     normaliser, ``noise`` the norm of all of it, √d times that. ``noise_to_signal`` is that of the whole training,
     and ``error`` the bound of the module docstring over D·C, with a third of the noise. Values that need d are None
-    if it is unknown. ``cost`` is in gradients of one example, ``computation`` over that of the plan; ``learning_rate`` is
-    the plan's, scaled to these steps.
+    if it is unknown. ``cost`` is in gradients of one example, ``computation`` over the plan's; ``learning_rate`` is
+    the plan's, scaled to these steps. ``selected`` rows are the plan, and the least error for each computation.
     """
 
     sampling_rate: float
@@ -59,6 +60,7 @@ class SweepRow:
     learning_rate: float | None = None
     planned: bool = False
     best: bool = False
+    selected: bool = False
 
 
 def make_sweep_row(mechanism: Mechanism, steps: int, parameters: int | None) -> SweepRow:
@@ -86,46 +88,39 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
     mechanism = _get_swept_mechanism(spec)
     if not epsilon or mechanism is None:
         return []
-    target = _correct_target(spec, epsilon)
     plan, rows = make_sweep_row(mechanism, spec.steps, parameters), []
     for computation, rate, steps in _iterate_rates_and_steps(mechanism.sampling_rate, spec.steps):
         is_planned = (rate, steps) == (mechanism.sampling_rate, spec.steps)
-        noise = mechanism.noise_multiplier if is_planned else _find_noise(spec, target, rate, steps)
+        noise = mechanism.noise_multiplier if is_planned else _find_noise(spec, epsilon, rate, steps)
         if noise is not None:
             batch = mechanism.normaliser * rate / mechanism.sampling_rate
             changed = replace(mechanism, sampling_rate=rate, noise_multiplier=noise, normaliser=batch)
             row = make_sweep_row(changed, steps, parameters)
             learning_rate = _scale_learning_rate(spec, plan, row)
             rows.append(replace(row, computation=computation, learning_rate=learning_rate, planned=is_planned))
-    best = _find_best_row(rows)
-    return [asdict(replace(row, best=row is best)) for row in rows]
+    best, groups = _find_best_row(rows), groupby(rows, lambda row: row.computation)
+    selected = [best, *(min(group, key=lambda row: row.error or 0.0) for _, group in groups)]
+    return [asdict(replace(row, best=row is best, selected=row.planned or row in selected)) for row in rows]
 
 
 def sweep_epsilons(
-    spec: TrainingSpec,
-    planned_epsilon: float | None,
-    parameters: int | None,
-    examples: int | None,
-    accuracy: float | None,
+    spec: TrainingSpec, planned_epsilon: float | None, parameters: int | None, examples: int | None
 ) -> list[dict[str, Any]]:
-    """List noise, noise to signal, error and predicted accuracy at several target epsilons, for the plan's steps."""
-    mechanism = _get_swept_mechanism(spec)
+    """List noise, noise to signal, error and what is left of the accuracy at several targets, at one rate and steps."""
+    mechanism, rows = _get_swept_mechanism(spec), list[dict[str, Any]]()
     if not planned_epsilon or mechanism is None:
         return []
-    rows = []
     for epsilon in sorted({*_EPSILONS, round(planned_epsilon, 2)}):
-        is_planned = epsilon == round(planned_epsilon, 2)
-        target = _correct_target(spec, planned_epsilon) * epsilon / planned_epsilon
-        noise = (
-            mechanism.noise_multiplier if is_planned else _find_noise(spec, target, mechanism.sampling_rate, spec.steps)
-        )
-        if noise is not None:
-            changed = replace(mechanism, noise_multiplier=noise)
-            row = make_sweep_row(changed, spec.steps, parameters)
-            kept = predict_accuracy(replace(spec, mechanism=changed), examples, accuracy) or {}
-            row_values = {name: getattr(row, name) for name in ("noise_multiplier", "noise_to_signal", "error")}
-            shares = {name: kept.get(name) for name in ("retained_share", "expected")}
-            rows.append({"epsilon": epsilon, **row_values, **shares, "planned": is_planned})
+        is_planned, rate = epsilon == round(planned_epsilon, 2), mechanism.sampling_rate
+        noise = mechanism.noise_multiplier if is_planned else _find_noise(spec, epsilon, rate, spec.steps)
+        if noise is None:
+            continue
+        changed = replace(mechanism, noise_multiplier=noise)
+        row = make_sweep_row(changed, spec.steps, parameters)
+        accuracy = predict_accuracy(replace(spec, mechanism=changed), examples) or {}
+        effects = {"noise_to_signal": row.noise_to_signal, "error": row.error}
+        effects["retained_share"] = accuracy.get("retained_share")
+        rows.append({"epsilon": epsilon, "noise_multiplier": noise, **effects, "planned": is_planned})
     return rows
 
 
@@ -154,18 +149,8 @@ def compare_networks(spec: TrainingSpec) -> list[dict[str, Any]]:
 
 def _get_swept_mechanism(spec: TrainingSpec) -> Mechanism | None:
     """Return the mechanism; None for samples of users, a model to start from, no steps or no proved pair."""
-    is_swept = spec.start is None and spec.steps and not spec.trainer.samples_users and spec.spending is not None
-    return spec.mechanism if is_swept else None
-
-
-def _correct_target(spec: TrainingSpec, epsilon: float) -> float:
-    """Return the approximate epsilon of the plan, whose proved one is ``epsilon``: the same error cancels in a sweep."""
-    assert spec.mechanism is not None
-    worlds = spec.trainer.compare_worlds(
-        spec.mechanism, spec.steps, spec.exchanged_row_count, spec.selection_spendings, spec.protected_unit
-    )
-    approximate = worlds.approximate_epsilon(spec.delta)
-    return approximate if math.isfinite(approximate) and approximate > 0.0 else epsilon
+    is_fixed = spec.start is not None or not spec.steps or spec.trainer.samples_users or spec.spending is None
+    return None if is_fixed else spec.mechanism
 
 
 def _scale_learning_rate(spec: TrainingSpec, plan: SweepRow, row: SweepRow) -> float | None:

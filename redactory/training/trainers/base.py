@@ -130,17 +130,16 @@ class Trainer:
     ) -> float:
         """Find about the smallest noise multiplier with which ``steps`` have the target epsilon, at most.
 
-        One example changes ``rows`` rows; see :func:`~redactory.training.accounting.calibration.find_noise`. Without
-        ``is_proved`` the noise is approximate, for a table.
+        One example changes ``rows`` rows; see :func:`~redactory.training.accounting.calibration.find_noise`.
         """
-        from redactory.training.accounting import NoiseSearch, approximate_noise, find_noise
+        from redactory.training.accounting import NoiseSearch, find_noise
 
         def make_comparison(noise_multiplier: float) -> Comparison:
             mechanism = self.build_mechanism(settings, noise_multiplier)
             return self.compare_worlds(mechanism, steps, rows, other_spendings, self.get_privacy_unit(settings))
 
-        search, find = NoiseSearch(*self.noise_search, 1e-4, 1e4), find_noise if is_proved else approximate_noise
-        return find(make_comparison, settings.epsilon, settings.delta, search)
+        search = NoiseSearch(*self.noise_search, 1e-4, 1e4)
+        return find_noise(make_comparison, settings.epsilon, settings.delta, search, is_proved)
 
     def compare_worlds(
         self,

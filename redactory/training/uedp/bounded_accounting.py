@@ -9,7 +9,6 @@ the words of the card (``docs/explanation/uedp.md``, "What is promised instead")
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,12 +112,6 @@ def confirm_epsilon_by_example_count(
 ) -> dict[int, ConfirmedEpsilon]:
     """Confirm C0: for each K of ``sizes`` the epsilon of any units of which at most K kept examples become null."""
     return {size: confirm_epsilon(training.compare_worlds(size), delta, f"{size} examples") for size in sizes}
-
-
-def approximate_epsilon_by_example_count(training: BoundedTraining, delta: float) -> dict[str, float | None]:
-    """Approximate the curve of :func:`confirm_epsilon_by_example_count`; None where there is no epsilon."""
-    curve = {size: training.compare_worlds(size).approximate_epsilon(delta) for size in CURVE_SIZES}
-    return {str(size): epsilon if math.isfinite(epsilon) else None for size, epsilon in curve.items()}
 
 
 # How many examples each cap keeps, of which labels, and which cap to take: k is about n / U.
