@@ -141,29 +141,21 @@ def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tupl
     extend_vocabulary(model, tokenizer.size)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_id
-    fresh_parameters = frozenset({*_find_class_layers(model, len(classes)), *missing})
-    if settings.lora is not None:
-        model = add_adapters(model, settings.lora, settings.folder.name)
-        _train_parameters(model, fresh_parameters)
-    return SequenceClassifier(model, pretrained=True, fresh_parameters=fresh_parameters)
-
-
-def _find_class_layers(model: Any, classes: int) -> frozenset[str]:
-    """Find the layers to the classes; a head in the folder was trained for other ones."""
-    return frozenset(
+    # a head in the folder was trained for other classes
+    heads = {
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear)
-        and module.out_features == classes
+        if isinstance(module, torch.nn.Linear)
+        and module.out_features == len(classes)
         and not name.startswith(f"{model.base_model_prefix}.")
-    )
-
-
-def _train_parameters(adapted: Any, fresh_parameters: frozenset[str]) -> None:
-    """Train ``fresh_parameters`` beside the adapters."""
-    for name, parameter in adapted.get_base_model().named_parameters():
-        if is_fresh_parameter(name, fresh_parameters):
-            parameter.requires_grad_(True)
+    }
+    fresh_parameters = frozenset({*heads, *missing})
+    if settings.lora is not None:
+        model = add_adapters(model, settings.lora, settings.folder.name)
+        for name, parameter in model.get_base_model().named_parameters():
+            if is_fresh_parameter(name, fresh_parameters):
+                parameter.requires_grad_(True)
+    return SequenceClassifier(model, pretrained=True, fresh_parameters=fresh_parameters)
 
 
 class _SkipInitialization(TorchFunctionMode):
@@ -180,11 +172,11 @@ def count_folder_parameters(settings: FolderSettings, classes: tuple[str, ...]) 
     """Count the trained parameters of a folder's network from its ``config.json``, without weights."""
     with torch.device("meta"), _SkipInitialization():
         model = make_folder_architecture(settings.folder, classes)
-        class_layers = _find_class_layers(model, len(classes))
+        head = 0
         if settings.lora is not None:
+            head = len(classes) * (int(model.config.hidden_size) + 1)  # it is trained, too
             model = add_adapters(model, settings.lora, settings.folder.name)
-            _train_parameters(model, class_layers)
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return head + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def count_parameters(folder: ModelFolder) -> int:

@@ -10,11 +10,13 @@ from redactory.foundation.files import read_json
 from redactory.training.models.settings import (
     AwdLstmSettings,
     BagSettings,
+    BertSettings,
     BiLstmSettings,
     FolderSettings,
     FrozenEncoderSettings,
+    Gpt2Settings,
+    LlamaSettings,
     LstmSettings,
-    TransformerSettings,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
         from redactory.training.model import count_folder_parameters
 
         return count_folder_parameters(model, settings.classes)
-    if isinstance(model, TransformerSettings):
+    if isinstance(model, Gpt2Settings | LlamaSettings | BertSettings):
         return _count_transformer_parameters(model, settings.vocabulary_size, classes)
     if not isinstance(model, FrozenEncoderSettings):
         return _count_recurrent_parameters(model, settings.vocabulary_size, classes)
@@ -48,7 +50,9 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
     return None if width is None else (int(width) + 1) * classes + adapters
 
 
-def _count_transformer_parameters(model: TransformerSettings, vocabulary: int, classes: int) -> int:
+def _count_transformer_parameters(
+    model: Gpt2Settings | LlamaSettings | BertSettings, vocabulary: int, classes: int
+) -> int:
     """Count as ``transformers`` builds GPT-2, whose embedding is its output layer, too, Llama and BERT."""
     width, embedded = model.width, (vocabulary + model.context) * model.width
     if model.kind == "llama":

@@ -9,8 +9,8 @@ is σ√d/(B√T): no training has a better one.  SGD with the best step size is
 
 D the distance to it (Bassily, Smith and Thakurta 2014, for a convex loss): many steps, and little noise in
 all.  A network feels less of the noise, for few of its d dimensions matter: at one cost, an LSTM on dialogues
-was the better the more steps it made, in the order of this bound with a third of the noise to signal. The step size
-of the bound is proportional to 1/(T·error); Adam's steps have one length whatever the noise is, so 1/√T.
+was the better the more steps it made, in the order of this bound with a third of the noise to signal. The best
+step size, of Adam or with little noise, is proportional to 1/√T.
 
 All noise here is approximate (``accounting.approximation``), and no promise.
 """
@@ -57,7 +57,7 @@ class SweepRow:
     error: float | None
     cost: float
     computation: float = 1.0
-    learning_rate: float | None = None
+    learning_rate: float = 0.0
     planned: bool = False
     best: bool = False
     selected: bool = False
@@ -88,7 +88,7 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
     mechanism = _get_swept_mechanism(spec)
     if not epsilon or mechanism is None:
         return []
-    plan, rows = make_sweep_row(mechanism, spec.steps, parameters), []
+    rows = []
     for computation, rate, steps in _iterate_rates_and_steps(mechanism.sampling_rate, spec.steps):
         is_planned = (rate, steps) == (mechanism.sampling_rate, spec.steps)
         noise = mechanism.noise_multiplier if is_planned else _find_noise(spec, epsilon, rate, steps)
@@ -96,7 +96,7 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
             batch = mechanism.normaliser * rate / mechanism.sampling_rate
             changed = replace(mechanism, sampling_rate=rate, noise_multiplier=noise, normaliser=batch)
             row = make_sweep_row(changed, steps, parameters)
-            learning_rate = _scale_learning_rate(spec, plan, row)
+            learning_rate = spec.settings.dp_learning_rate * math.sqrt(spec.steps / steps)
             rows.append(replace(row, computation=computation, learning_rate=learning_rate, planned=is_planned))
     best, groups = _find_best_row(rows), groupby(rows, lambda row: row.computation)
     selected = [best, *(min(group, key=lambda row: row.error or 0.0) for _, group in groups)]
@@ -151,16 +151,6 @@ def _get_swept_mechanism(spec: TrainingSpec) -> Mechanism | None:
     """Return the mechanism; None for samples of users, a model to start from, no steps or no proved pair."""
     is_fixed = spec.start is not None or not spec.steps or spec.trainer.samples_users or spec.spending is None
     return None if is_fixed else spec.mechanism
-
-
-def _scale_learning_rate(spec: TrainingSpec, plan: SweepRow, row: SweepRow) -> float | None:
-    """Scale the plan's learning rate of noisy steps (module docstring); None if d is unknown and needed."""
-    factor = math.sqrt(plan.steps / row.steps)
-    if spec.settings.optimizer == "sgd":
-        if plan.error is None or row.error is None:
-            return None
-        factor = plan.steps * plan.error / (row.steps * row.error)
-    return spec.settings.dp_learning_rate * factor
 
 
 def _find_best_row(rows: list[SweepRow]) -> SweepRow | None:
