@@ -176,7 +176,8 @@ def count_folder_parameters(settings: FolderSettings, classes: tuple[str, ...]) 
         if settings.lora is not None:
             head = len(classes) * (int(model.config.hidden_size) + 1)  # it is trained, too
             model = add_adapters(model, settings.lora, settings.folder.name)
-    return head + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    count: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return head + count
 
 
 def count_parameters(folder: ModelFolder) -> int:
