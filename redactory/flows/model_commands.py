@@ -143,7 +143,7 @@ _NOISE_COLUMNS = {"noise": "{noise_multiplier:.3g}", **_EFFECT_COLUMNS}
 _SWEEP_COLUMNS = {"computation": "{computation:g}", "rate": "{sampling_rate}", "steps": "{steps}", **_NOISE_COLUMNS}
 _SWEEP_COLUMNS |= {"learning rate": "{learning_rate:.2g}", "": "{mark}"}
 _NETWORK_COLUMNS = {"network": "{network}", "parameters": "{parameters}", **_EFFECT_COLUMNS, "": "{mark}"}
-_TARGET_COLUMNS = {"epsilon": "{epsilon:g}", **_NOISE_COLUMNS, "accuracy left": "{retained_share:.0%}", "": "{mark}"}
+_TARGET_COLUMNS = {"epsilon": "{epsilon:g}", **_NOISE_COLUMNS}
 
 
 def _mark_rows(rows: Sequence[Result]) -> list[Result]:
@@ -164,7 +164,9 @@ def _describe_selection_and_sweep(r: Result) -> Page:
     title = "At about the same epsilon, for up to 16 times the computation (best of each; all with --json)"
     yield table(title, _SWEEP_COLUMNS, rows := _mark_rows([row for row in r["sweep"] if row["selected"]]))
     if (targets := r.get("epsilon_sweep")) is not None:
-        yield table("Other targets, about, with these steps", _TARGET_COLUMNS, _mark_rows(targets))
+        shares = {"accuracy left": "{retained_share:.0%}"} if r["accuracy"] is not None else {}
+        columns = {**_TARGET_COLUMNS, **shares, "": "{mark}"}
+        yield table("Other targets, about, with these steps", columns, _mark_rows(targets))
     yield table("Other networks with this noise", _NETWORK_COLUMNS, _mark_rows(r["networks"]))
     if rows:
         yield "Noise: the multiplier; learning rate: that of noisy steps, scaled to their number."
