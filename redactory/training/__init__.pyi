@@ -7,6 +7,7 @@ from . import histogram as histogram
 from . import ldp as ldp
 from . import model as model
 from . import numerics as numerics
+from . import parameter_counts as parameter_counts
 from . import train as train
 from . import uedp as uedp
 from . import vocabulary as vocabulary

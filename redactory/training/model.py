@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
-from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
+from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FolderEncoder,
@@ -47,6 +46,7 @@ from redactory.training.models.hugging_face import (
     get_library_class,
     has_adapters,
     is_fresh_parameter,
+    make_folder_architecture,
     make_fresh_transformer,
     merge_adapters,
     read_folder_model,
@@ -68,9 +68,6 @@ from redactory.training.models.recurrent import (
 from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
-
-if TYPE_CHECKING:
-    from redactory.training.settings import TrainSettings
 
 _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
@@ -171,25 +168,16 @@ class _SkipInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def count_max_parameters(settings: TrainSettings) -> int | None:
-    """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
-    model, size = settings.model, settings.vocabulary_size
-    if isinstance(model, FrozenEncoderSettings):
-        if model.folder:
-            return None
-        adapters = 0 if model.lora_rank == "auto" else count_adapter_parameters(model.lora_rank)
-        return (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes) + adapters
-    if isinstance(model, FolderSettings):
-        return None
-    placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
+def count_folder_parameters(settings: FolderSettings, classes: tuple[str, ...]) -> int:
+    """Count the trained parameters of a folder's network from its ``config.json``, without weights."""
     with torch.device("meta"), _SkipInitialization():
-        if isinstance(model, TransformerSettings):
-            network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
-        elif settings.task == "classify":
-            network = build_classifier(model, placeholder_tokenizer, settings.classes)
-        else:
-            network = build_language_network(model, placeholder_tokenizer)
-    return sum(parameter.numel() for parameter in network.parameters())
+        model = make_folder_architecture(settings.folder, classes)
+        head = 0
+        if settings.lora is not None:
+            head = len(classes) * (int(model.config.hidden_size) + 1)  # it is trained, too
+            model = add_adapters(model, settings.lora, settings.folder.name)
+    count: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return head + count
 
 
 def count_parameters(folder: ModelFolder) -> int:

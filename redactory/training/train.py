@@ -33,7 +33,13 @@ from redactory.training.guarantee.card import make_guarantee_card, render_guaran
 from redactory.training.guarantee.expected_accuracy import choose_lora_rank
 from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
 from redactory.training.guarantee.remarks import count_noised_examples
-from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
+from redactory.training.guarantee.spec import (
+    START_KEY,
+    TrainingSpec,
+    has_only_public_sources,
+    read_ledger_facts,
+    read_training_spec,
+)
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText
 from redactory.training.loop import (
     Checkpoint,
@@ -62,13 +68,7 @@ from redactory.training.settings import TrainSettings, settings_to_json
 from redactory.training.steps import BestWeights, WeightAverage
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.units import OriginalExamples
-from redactory.training.vocabulary import (
-    Vocabulary,
-    build_vocabulary,
-    has_only_public_sources,
-    measure_vocabulary_fit,
-    read_public_sources,
-)
+from redactory.training.vocabulary import Vocabulary, build_vocabulary, measure_vocabulary_fit, read_public_sources
 
 FORMAT = "redactory-model/1"
 _PACKAGES = (

@@ -59,12 +59,6 @@ class Vocabulary:
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
-def has_only_public_sources(sources: Iterable[str]) -> bool:
-    """Whether all ``sources`` are known and outside the corpus."""
-    source_set = set(sources)
-    return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SPLIT}
-
-
 def build_vocabulary(
     run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None, lora_rank: int = 0
 ) -> Vocabulary:

@@ -102,7 +102,8 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
     is_unstated = trainer.noised_folder and parts and manifest.get("known_in") == specs.KNOWN_IN_DOCUMENT
     spec = specs.TrainingSpec.from_settings(train_settings, manifest.get("dedup"))
     facts = training.guarantee.remarks.TrainingFacts(
-        *count_training_examples(run, train_settings), parameters=training.model.count_max_parameters(train_settings)
+        *count_training_examples(run, train_settings),
+        parameters=training.parameter_counts.count_max_parameters(train_settings),
     )
     messages = [training.guarantee.WORDS["known_in_document"]] if is_unstated else []
     messages += training.guarantee.remarks.make_remarks(spec, facts)

@@ -18,6 +18,7 @@ from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_eps
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.uedp.bounded_accounting import (
+    CURVE_SIZES,
     BoundedTraining,
     confirm_epsilon_by_example_count,
     confirm_user_removal_epsilon,
@@ -266,13 +267,16 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
 UNIT_METRIC_NAMES = ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
-def compute_unit_metrics(spec: TrainingSpec) -> Metrics:
-    """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree."""
+def compute_unit_metrics(spec: TrainingSpec, curve_sizes: Sequence[int] = CURVE_SIZES) -> Metrics:
+    """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree.
+
+    ``curve_sizes`` are the numbers of examples on the curve of ``uedp-bounded``.
+    """
     metrics = Metrics()
     if spec.trainer.samples_users:
         _add_federated_metrics(spec, get_users_mechanism(spec.mechanism), metrics)
     else:
-        _add_bounded_metrics(spec, metrics)
+        _add_bounded_metrics(spec, metrics, curve_sizes)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
     if spec.selection is not None:
         add_user_epsilon_with_public_texts(metrics, [spec], spec.delta)
@@ -313,13 +317,14 @@ def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
     return replace(training, sampling_rate=spec.mechanism.sampling_rate)
 
 
-def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
+def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics, curve_sizes: Sequence[int]) -> None:
     """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
     metrics.set_confirmed_epsilon("epsilon_sound", confirm_zero_out_epsilon(training, spec.delta))
     metrics.set_confirmed_epsilon("epsilon_user_removal", confirm_user_removal_epsilon(training, spec.delta))
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
-    metrics.set_epsilons_by_size("curve", confirm_epsilon_by_example_count(training, spec.delta), NO_GROUP_EPSILON)
+    curve = confirm_epsilon_by_example_count(training, spec.delta, curve_sizes)
+    metrics.set_epsilons_by_size("curve", curve, NO_GROUP_EPSILON)
     metrics.relation = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
     metrics.facts = {
         "adjacency": metrics.relation,

@@ -19,6 +19,8 @@ from redactory.training.guarantee.sweep import compute_noise_to_signal
 _MAX_BATCH_RATIO = 2.0
 _MAX_NOISE_TO_SIGNAL = 10.0
 """Noise to signal of a whole training from which on hardly anything was learnt (docs/how-to/guarantee.md)."""
+_LITTLE_NOISE_TO_SIGNAL, _MIN_RETAINED_SHARE = 4.0, 0.1
+"""Noise to signal from which on about a third was learnt, and the share of a classifier's accuracy that is nothing."""
 _MAX_LOSS_RISE = 0.1
 """How far above its least, in nats, a loss may end: a tenth of its perplexity."""
 
@@ -51,6 +53,23 @@ def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
         _find_single_class_problems,
     )
     return [sentence for check in checks for sentence in check(spec, facts)]
+
+
+def judge_noise(spec: TrainingSpec, parameters: int | None, retained_share: float | None = None) -> str | None:
+    """Say in a sentence whether noisy steps can teach the model anything; None if its ``parameters`` are unknown.
+
+    ``retained_share`` is the predicted share of a classifier's accuracy above chance (:mod:`.expected_accuracy`).
+    """
+    if spec.mechanism is None or (parameters is None and retained_share is None):
+        return None
+    noise, batch = spec.mechanism.noise_multiplier, spec.mechanism.normaliser
+    ratio = 0.0 if parameters is None else compute_noise_to_signal(noise, batch, spec.steps, parameters)
+    source = "private text" if spec.trainer.noise_free_folders else "this text"
+    if ratio > _MAX_NOISE_TO_SIGNAL or (retained_share is not None and retained_share < _MIN_RETAINED_SHARE):
+        return f"This will learn nothing from {source}: the noise hides it"
+    if ratio > _LITTLE_NOISE_TO_SIGNAL:
+        return f"This will learn little from {source}: most of it is hidden by the noise"
+    return f"This can learn from {source}: the noise leaves enough of it"
 
 
 def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:

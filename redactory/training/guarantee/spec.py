@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
 from redactory.training.trainers.base import EXAMPLE_NOUN
 from redactory.training.unit_settings import PrivacyUnit
-from redactory.training.vocabulary import has_only_public_sources
 
 KNOWN_IN_DOCUMENT, KNOWN_IN_EXAMPLE = "document", "example"
 """Scope in which a run masks known values (``known_in`` in its manifest)."""
@@ -89,6 +88,12 @@ class MissRates:
 
 
 NOT_MEASURED = MissRates()
+
+
+def has_only_public_sources(vocabulary_sources: Iterable[str]) -> bool:
+    """Whether all ``vocabulary_sources`` are known and outside the corpus: not its public split, the first one."""
+    sources = set(vocabulary_sources)
+    return bool(sources) and sources <= set(VOCABULARY_SOURCES[1:])
 
 
 def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:

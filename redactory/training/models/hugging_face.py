@@ -482,6 +482,22 @@ def read_folder_model(folder: Path, model_class: Any, **config: Any) -> tuple[An
     return disable_dropout(model), frozenset({*loading["missing_keys"], *mismatched})
 
 
+def make_folder_architecture(folder: Path, classes: tuple[str, ...]) -> Any:
+    """Make the network that the folder's ``config.json`` describes, for ``classes`` if any; no weights are read."""
+    task = "classify" if classes else "next-word"
+    require_task_support(folder, task)
+    from transformers import AutoConfig
+
+    try:
+        with silence_transformers():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, num_labels=len(classes))
+            return get_library_class(task).from_config(config)
+    except Exception as error:  # a config.json can raise any error in the library
+        raise ConfigurationError(
+            f"model.folder: cannot read {folder.name}/config.json ({type(error).__name__})"
+        ) from None
+
+
 def disable_dropout(model: Any) -> Any:
     """Set every dropout and jitter to zero, in the model's modules and its configuration."""
     for module in model.modules():
