@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+import yaml
 from jinja2 import Environment, PackageLoader, Template
 
 from redactory.detectors import describe_gaps, get_publishable_gaps
@@ -19,7 +20,7 @@ from redactory.redaction.mask import MASK
 from redactory.training.accounting import make_event_tree
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.description import describe_for_hub, describe_training, render_hub_metadata
+from redactory.training.guarantee.description import describe_for_hub, describe_training
 from redactory.training.guarantee.metrics import (
     EPSILON_NAMES,
     UNIT_METRIC_NAMES,
@@ -71,17 +72,17 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
         )
         spec = read_training_spec(run, facts, measurement)
         card = make_example_level_card(name, facts, spec, manifest, measurement, uncovered)
-    curve, points = (
-        read_curve_rows(run.get_model_folder(name).held_out),
-        count_noised_examples(spec, manifest.get("counts", {})),
-    )
+    curve = read_curve_rows(run.get_model_folder(name).held_out)
     training_facts = TrainingFacts(
-        points, parameters=facts.trainable_parameters, held_out_curve=curve, is_upper_bound=True
+        count_noised_examples(spec, manifest.get("counts", {})),
+        parameters=facts.trainable_parameters,
+        held_out_curve=curve,
+        is_upper_bound=True,
     )
     return {
         **card,
         "training": describe_training(facts, spec, manifest),
-        "hub": describe_for_hub(facts, manifest, curve),
+        "hub": describe_for_hub(card, facts, manifest.get("run"), curve),
         "remarks": make_remarks(spec, training_facts),
     }
 
@@ -105,6 +106,8 @@ def make_example_level_card(
     else:
         coverage, coverage_reason = spec.rates.delta_2, uncovered or WORDS["recall_unknown"]
     metrics.set_value("coverage_failure", coverage, None, coverage_reason)
+    is_any = not (spec.depends_on_public_split or spec.trainer.uses_policy or inputs.is_counted)
+    meaning = f"{inputs.relation.value}{'_of_any' if is_any else ''}"
     return _make_common_card(
         FORMAT,
         name,
@@ -114,7 +117,7 @@ def make_example_level_card(
         {
             "unit": WORDS["counted"]["unit"] if inputs.is_counted else spec.privacy_unit_description,
             "relation": inputs.relation.value,
-            "relation_meaning": _describe_relation(spec, inputs),
+            "relation_meaning": WORDS["counted" if inputs.is_counted else "relation"][meaning],
             **({"selection": manifest["route"]} if inputs.is_counted else {}),
             "uncovered": uncovered,
             "public_labels": list(get_public_labels(manifest)) if spec.trainer.uses_policy else [],
@@ -133,14 +136,6 @@ def make_example_level_card(
             ),
         },
     )
-
-
-def _describe_relation(spec: TrainingSpec, inputs: EpsilonInputs) -> str:
-    """Describe which two corpora are neighbours."""
-    if inputs.is_counted:
-        return str(WORDS["counted"][inputs.relation.value])
-    is_any = not spec.depends_on_public_split and not spec.trainer.uses_policy
-    return str(WORDS["relation"][f"{inputs.relation.value}{'_of_any' if is_any else ''}"])
 
 
 def make_unit_level_card(
@@ -486,7 +481,7 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
         c=card,
         units=units,
         titles=_select_titles(card),
-        metadata=render_hub_metadata(card),
+        metadata=yaml.safe_dump(card.get("hub", {}), sort_keys=False, allow_unicode=True),
         opened_with=format_loading_instructions(card["kind"], card["task"], card["model"]),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),

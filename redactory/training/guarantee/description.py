@@ -1,7 +1,7 @@
 """Describe a training for its card: what a reviewer asks, and the metadata that the Hugging Face Hub reads.
 
-Every value is a setting, recorded in the ledger, measured on public text, or equal in neighbouring corpora by the
-card's own relation. The number of private examples is none of these: a card has the number that the settings assume.
+Every value is a setting, a record of the ledger, a measurement on public text, or a proved bound. The number of private
+examples is none of these: a card has the number that the settings assume.
 """
 
 from __future__ import annotations
@@ -9,45 +9,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from redactory.foundation.bounds import format_upper, round_up
 from redactory.training.guarantee import WORDS
+from redactory.training.guarantee.metrics import EpsilonInputs
 from redactory.training.guarantee.spec import LedgerFacts, TrainingSpec
 from redactory.training.model import get_library_name
 from redactory.training.settings import ENCODER_SOURCE
 
 
 def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe sampling, steps, optimizer, clipping, parameters and other trainings, by name."""
-    settings, mechanism, users = facts.settings, spec.mechanism, spec.trainer.samples_users
+    """Describe relation, sampling, steps, optimizer, clipping, parameters and other trainings, by name."""
+    settings, mechanism, trainer, words = facts.settings, spec.mechanism, spec.trainer, WORDS["described"]
     described: dict[str, Any] = {}
     if mechanism is not None:
-        rate, unit = mechanism.sampling_rate, "user" if users else "example"
-        described |= {
-            "neighbouring_relation": spec.relation.standard_name,
+        relation = spec.relation if trainer.has_units else EpsilonInputs.from_spec(spec).missed_span_relation
+        unit, part = ("user", "whole update") if trainer.samples_users else ("example", "gradient")
+        rate = mechanism.sampling_rate
+        described = {
+            "neighbouring_relation": relation.standard_name,
             "sampling": f"{mechanism.sampler.replace('_', ' ')}: each {unit} in each step at rate {rate:g}",
             "expected_batch_size": f"{mechanism.normaliser:,g}",
-            f"bound_on_{unit}s": settings.federated.users if users else WORDS["described"]["no_bound"],
+            f"bound_on_{unit}s": settings.federated.users if trainer.samples_users else words["no_bound"],
             f"{unit}s_assumed_by_settings": round(mechanism.normaliser / rate),
             "noisy_steps": spec.steps,
-            "clipping": f"each {unit}'s {'whole update' if users else 'gradient'} to L2 norm {mechanism.clip_norm:g}",
+            "clipping": f"each {unit}'s {part} to L2 norm {mechanism.clip_norm:g}",
         }
-    described["optimizer"] = _describe_optimizer(facts, spec)
-    described["trainable_parameters"] = facts.trainable_parameters
+        if trainer.noise_free_folders and "counts" in manifest:
+            in_order = words["sampled" if trainer.samples_public(settings) else "in_order"]
+            described["public_examples"] = manifest["counts"]["public"]
+            described["public_share_of_examples"] = words["no_share"]
+            described["public_share_of_steps"] = settings.public_share or in_order
     if lora := getattr(settings.model, "lora", None):
-        place = "" if settings.task == "classify" else ", also in adapter/, to load with peft"
-        described["adapters"] = f"{lora.method}, rank {lora.rank}{place}"
-    if spec.trainer.noise_free_folders[:1] == ("public",) and mechanism is not None and "counts" in manifest:
-        words = WORDS["described"]
-        in_order = words["sampled" if spec.trainer.samples_public(settings) else "in_order"]
-        described |= {
-            "public_examples": manifest["counts"]["public"],
-            "public_share_of_examples": words["no_share"],
-            "public_share_of_steps": settings.public_share or in_order,
-        }
+        described["adapters"] = f"{lora.method}, rank {lora.rank}"
     return {
         **described,
+        "optimizer": _describe_optimizer(facts, spec),
+        "trainable_parameters": facts.trainable_parameters,
         "trainings_started": 1 + len(facts.other_trainings),
         "other_models_of_the_same_data": list(facts.other_trainings),
     }
@@ -56,60 +53,42 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
 def _describe_optimizer(facts: LedgerFacts, spec: TrainingSpec) -> str:
     settings = facts.settings
     if facts.private_loop is not None:
-        return "of the loop around the steps, which is not Redactory's"
+        return str(WORDS["described"]["custom_loop"])
     if spec.trainer.samples_users:
         return f"federated averaging, local SGD at learning rate {settings.federated.local_learning_rate:g}"
-    rates = [f"learning rate {settings.dp_learning_rate:g} with noise"] if spec.mechanism else []
+    rates = f"{settings.optimizer}, learning rate"
+    rates += f" {settings.dp_learning_rate:g} with noise," if spec.mechanism else ""
     if spec.trainer.noise_free_folders or settings.pretraining_epochs:
-        rates.append(f"learning rate {settings.learning_rate:g} without noise")
-    warm_up = f", warm-up {settings.warm_up:g}" if settings.warm_up else ""
-    decay = f", weight decay {settings.weight_decay:g}" if settings.weight_decay else ""
-    return f"{settings.optimizer}, {', '.join(rates)}, {settings.learning_rate_schedule} schedule{warm_up}{decay}"
+        rates += f" {settings.learning_rate:g} without noise,"
+    return f"{rates} {settings.learning_rate_schedule}, warm-up {settings.warm_up:g}, decay {settings.weight_decay:g}"
 
 
 def describe_for_hub(
-    facts: LedgerFacts, manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]
+    card: Mapping[str, Any], facts: LedgerFacts, run: str | None, curve: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Describe ``base_model``, ``license``, ``datasets`` and the results on held-out public text, as far as known."""
-    base = facts.base or {}
+    """Describe the model for the top of its card (https://huggingface.co/docs/hub/model-cards).
+
+    ``run`` is the name of the curated run, and ``curve`` has the measurements on held-out public text.
+    """
+    is_classifier, base, last = card["task"] == "classify", facts.base or {}, curve[-1] if curve else {}
     if "encoder_sha256" in base:
         base = WORDS[ENCODER_SOURCE]["hub"]
-    metrics = {"loss": curve[-1]["loss"]} if curve else {}
-    if curve and "error_rate" in curve[-1]:
-        metrics["accuracy"] = 1.0 - curve[-1]["error_rate"]
-    return {
-        "base_model": base.get("name"),
-        "license": base.get("licence", "unknown"),
-        "datasets": [manifest["run"]] if "run" in manifest else [],
-        "held_out_metrics": metrics,
-    }
-
-
-def render_hub_metadata(card: Mapping[str, Any]) -> str:
-    """Render the YAML at the top of a model card (https://huggingface.co/docs/hub/model-cards)."""
-    hub: Mapping[str, Any] = card.get("hub", {})
-    task = "text-classification" if card["task"] == "classify" else "text-generation"
-    measured = [{"type": name, "value": value} for name, value in hub.get("held_out_metrics", {}).items()]
-    results = [("held-out public text", "public", measured)]
+    task = "text-classification" if is_classifier else "text-generation"
+    measured = [("loss", last.get("loss")), ("accuracy", 1.0 - last["error_rate"] if "error_rate" in last else None)]
+    metrics = [{"type": name, "value": value} for name, value in measured if value is not None]
+    results = [{"task": {"type": task}, "dataset": {"name": "held-out text", "type": "public"}, "metrics": metrics}]
     if card["holds"] and card["epsilon"] is not None:
         title = f"differential privacy, at delta {format_upper(card['delta'])}"
-        proved = [{"type": "epsilon", "name": title, "value": round_up(card["epsilon"])}]
-        results.append(((hub.get("datasets") or ["training text"])[0], "private", proved))
-    index = [
-        {"task": {"type": task}, "dataset": {"name": name, "type": kind}, "metrics": metrics}
-        for name, kind, metrics in results
-        if metrics
-    ]
-    unit_tag = "user-entity-privacy" if "epsilon_sound" in card else "confidentiality"
+        proved = {"type": "epsilon", "name": title, "value": round_up(card["epsilon"])}
+        dataset = {"name": run or "training text", "type": "private"}
+        results.append({"task": {"type": task}, "dataset": dataset, "metrics": [proved]})
     metadata = {
         "library_name": get_library_name(card["kind"]),
         "pipeline_tag": task,
-        **{key: hub[key] for key in ("base_model", "license", "datasets") if hub.get(key)},
-        "tags": [
-            card["trainer"],
-            card["kind"],
-            "user-entity-privacy" if "epsilon_sound" in card else "confidentiality",
-        ],
-        **({"model-index": [{"name": card["model"], "results": index}]} if index else {}),
+        "base_model": base.get("name"),
+        "license": base.get("licence", "unknown"),
+        "datasets": [run] if run else None,
+        "tags": [card["trainer"], card["kind"], "user-entity-privacy" if "privacy_unit" in card else "confidentiality"],
+        "model-index": [{"name": card["model"], "results": results[not metrics :]}] if results[not metrics :] else None,
     }
-    return yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
+    return {key: value for key, value in metadata.items() if value is not None}

@@ -104,9 +104,9 @@ class TrainingSpec:
     """Describe one training: ``mechanism`` (None without noise) for ``steps`` noisy steps, and its ``settings``.
 
     ``dedup`` holds ``rule`` and ``group_size`` of the private split, ``rates`` miss bounds.  ``public``: the vocabulary
-    is recorded and does not come from the corpus, as trainers that protect units or any example need.  ``seeded``: the noise can be
-    repeated.  ``known_in`` is the scope of masking known values, or None; ``selection`` the selection by counts,
-    if any.  ``start`` is the model of the same run that gave the initial weights: its spending is added.
+    is recorded and does not come from the corpus, as the protection of units or of any example needs.  ``seeded``: the
+    noise can be repeated.  ``known_in`` is the scope of masking known values, or None; ``selection`` the selection by
+    counts, if any.  ``start`` is the model of the same run that gave the initial weights: its spending is added.
     """
 
     settings: TrainSettings
