@@ -73,12 +73,8 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
         spec = read_training_spec(run, facts, measurement)
         card = make_example_level_card(name, facts, spec, manifest, measurement, uncovered)
     curve = read_curve_rows(run.get_model_folder(name).held_out)
-    training_facts = TrainingFacts(
-        count_noised_examples(spec, manifest.get("counts", {})),
-        parameters=facts.trainable_parameters,
-        held_out_curve=curve,
-        is_upper_bound=True,
-    )
+    points, parameters = count_noised_examples(spec, manifest.get("counts", {})), facts.trainable_parameters
+    training_facts = TrainingFacts(points, parameters=parameters, held_out_curve=curve, is_upper_bound=True)
     return {
         **card,
         "training": describe_training(facts, spec, manifest),
@@ -262,12 +258,11 @@ def _make_example_level_texts(
         return {**empty, "not_covered": [NOTHING_GUARANTEED], "recall": None, "notes": WORDS["notes"]}
     by_policy, dedup_index = spec.trainer.uses_policy, get_dedup_index(spec, manifest)
     counted = WORDS["counted"] if spec.selection_spendings else {}
-    by_split, is_counted = by_policy or spec.depends_on_public_split, bool(counted)
+    by_split = by_policy or spec.depends_on_public_split
     rule = WORDS["deduplication"].get(manifest["dedup"]["rule"])
     index = dedup_index and {"index": dedup_index["id"], "runs": pluralize(len(dedup_index["runs"]), "earlier run")}
-    instead = {"vocabulary and initial weights": describe_vocabulary(facts.vocabulary, is_counted)}
-    tuned = describe_fit_side_channel(manifest["policies"]) if by_split else None
-    if tuned:
+    instead = {"vocabulary and initial weights": describe_vocabulary(facts.vocabulary, bool(counted))}
+    if by_split and (tuned := describe_fit_side_channel(manifest["policies"])):
         instead["policies tuned on private text"] = tuned
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
@@ -317,15 +312,11 @@ def _make_example_level_texts(
 
 
 def _list_side_channels(spec: TrainingSpec, facts: LedgerFacts, instead: Mapping[str, str]) -> list[dict[str, Any]]:
-    """List the side channels that apply to the training, by their numbers in ``docs/guarantees.md``.
-
-    ``instead`` has other answers than the general ones, by channel.
-    """
+    """List the side channels that apply, by their numbers in ``docs/guarantees.md``; ``instead`` has other answers."""
     words, settings, trainer = WORDS["alternatives"], spec.settings, spec.trainer
-    has_public_steps = bool(trainer.noise_free_folders or settings.pretraining_epochs)
     applicable = {
         "splits": trainer.uses_policy or spec.depends_on_public_split,
-        "noise_free": has_public_steps,
+        "noise_free": bool(trainer.noise_free_folders or settings.pretraining_epochs),
         "poisson": spec.mechanism is not None and spec.mechanism.sampler == "poisson",
     }
     is_own_network = facts.private_loop is None and get_library_name(settings.model.kind) == "redactory"
@@ -425,7 +416,8 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
             for number, why in enumerate(condition_texts, 1)
         ]
     has_public_source = facts.public_text is not None or facts.base is not None
-    has_hubs = not of_users and (units.high_degree_entities or units.high_degree_files)
+    gaps += [] if of_users else words["entities_not_covered"]
+    gaps += [words["hubs"]] if not of_users and units.high_degree_entities else []
     return {
         "conditions": conditions,
         "assumptions": [
@@ -436,12 +428,7 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
             *assumed,
             *_list_assumptions(spec, facts),
         ],
-        "not_covered": [
-            *gaps,
-            *([] if of_users else words["entities_not_covered"]),
-            *([words["hubs"]] if has_hubs else []),
-            *words["not_covered"],
-        ],
+        "not_covered": [*gaps, *words["not_covered"]],
     }
 
 

@@ -26,7 +26,7 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
         unit, part = ("user", "whole update") if trainer.samples_users else ("example", "gradient")
         rate = mechanism.sampling_rate
         described = {
-            "neighbouring_relation": relation.standard_name,
+            "neighbouring_relation": words[relation.value],
             "sampling": f"{mechanism.sampler.replace('_', ' ')}: each {unit} in each step at rate {rate:g}",
             "expected_batch_size": f"{mechanism.normaliser:,g}",
             f"bound_on_{unit}s": settings.federated.users if trainer.samples_users else words["no_bound"],

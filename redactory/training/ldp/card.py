@@ -102,7 +102,7 @@ def _describe_messages(
         "trainer": "ldp",
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
-        "neighbouring_relation": Relation.SUBSTITUTION.standard_name,
+        "neighbouring_relation": WORDS["described"][Relation.SUBSTITUTION.value],
         "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
         "sampling": _describe_participation(way),
         "noise_multiplier": noise,

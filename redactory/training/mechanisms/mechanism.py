@@ -40,11 +40,6 @@ class Relation(Enum):
     ADD_OR_REMOVE = "add_or_remove"
     """One point is there or not; dp_accounting's ADD_OR_REMOVE_ONE."""
 
-    @property
-    def standard_name(self) -> str:
-        """The name of the relation in dp_accounting."""
-        return {Relation.SUBSTITUTION: "REPLACE_ONE", Relation.ADD_OR_REMOVE: "ADD_OR_REMOVE_ONE"}[self]
-
 
 @dataclass(frozen=True)
 class Mechanism:
