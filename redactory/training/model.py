@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +95,19 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
         raise ConfigurationError(
             f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
         )
-    return {"folder_sha256": folder_sha256(folder), "model_type": "encoder" if is_encoder else read_model_type(folder)}
+    model_type = "encoder" if is_encoder else read_model_type(folder)
+    return {"folder_sha256": folder_sha256(folder), "model_type": model_type, **_read_hub_description(folder)}
+
+
+def _read_hub_description(folder: Path) -> dict[str, str]:
+    """Read the repository's name, if ``folder`` is in the cache of huggingface_hub, and the licence in its card."""
+    cache, snapshots = folder.resolve().parent.parent.name, folder.resolve().parent.name
+    name = cache.removeprefix("models--").replace("--", "/") if snapshots == "snapshots" else folder.name
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    metadata = text[4:].partition("\n---\n")[0] if text.startswith("---\n") else ""
+    licence = re.search(r"^license: *([\w.-]+) *$", metadata, re.MULTILINE)
+    return {"name": name, **({"licence": licence[1]} if licence else {})}
 
 
 def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
@@ -377,6 +390,11 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
         )
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
+    generation = getattr(getattr(network, "model", None), "generation_config", None)
+    if generation is not None and not generation.to_dict().get("_from_model_config"):
+        # the pretrained folder has one; another one follows from config.json
+        files.append(folder.root / "generation_config.json")
+        write_json(files[-1], generation.to_diff_dict())
     for path in files:
         # another library wrote them: restrict them to the owner and sync them to disk
         path.chmod(PRIVATE_FILE)
@@ -436,24 +454,24 @@ def get_library_name(kind: str) -> str:
     )
 
 
-def format_loading_instructions(kind: str, task: str) -> str:
-    """Describe in one sentence, for a model card, what opens the model's folder."""
+def format_loading_instructions(kind: str, task: str, name: str) -> str:
+    """Format, for a model card, what opens the folder ``name`` of the model: a sentence, and code in Markdown."""
     if kind == CUSTOM_KIND:
         return (
             "`config.json` names the class of this network: build one as for the training, and load "
             "`model.safetensors` into it; `redactory predict` cannot open it."
         )
-    if kind == "encoder":
-        return (
-            "The folder holds a linear layer; the encoder below it is part of the package, or in `encoder/`. Use "
-            "`redactory predict`, or from Python `redactory.training`."
-        )
-    if kind not in _RECURRENT_KINDS:
-        return (
-            f"Plain `transformers` opens this folder: `{LIBRARY_CLASSES[task]}.from_pretrained`, and "
-            "`AutoTokenizer.from_pretrained` for its tokenizer."
-        )
-    return (
-        "Plain `transformers` cannot open this network (`config.json` names no `model_type`): use "
-        "`redactory predict`, or from Python `redactory.training`."
-    )
+    if get_library_name(kind) == "transformers":
+        library_class = LIBRARY_CLASSES[task]
+        sentence = "Plain `transformers` opens this folder:"
+        code = f"from transformers import {library_class}, AutoTokenizer\n"
+        code += f'\nmodel = {library_class}.from_pretrained("./{name}")'
+        code += f'\ntokenizer = AutoTokenizer.from_pretrained("./{name}")'
+    else:
+        sentence = "Plain `transformers` cannot open this network (`config.json` names no `model_type`):"
+        if kind == "encoder":
+            sentence = "The folder holds a linear layer; the encoder below it is in the package, or in `encoder/`:"
+        text, answer = ("Some text", "classes") if task == "classify" else ("The beginning of", "next tokens")
+        code = f'import redactory\n\nanswer = redactory.predict("./{name}", ["{text}"])'
+        code += f'\nanswer["results"]  # the likeliest {answer} for each text, with probabilities'
+    return f"{sentence}\n\n```python\n{code}\n```"

@@ -205,11 +205,18 @@ def record_trained_model(
     initial_weights: Mapping[str, Tensor],
     other_files: Sequence[str] = (),
 ) -> None:
-    """Save the model and append the ledger's ``end`` record."""
+    """Save the model and append the ledger's ``end`` record, which also names the other trainings on this run."""
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
-    norms = compute_update_norms(initial_weights, model.network)
-    weights = file_sha256(folder.weights)
-    log.append(END, {"steps": spec.steps, "weights": weights, "files": [*files, *other_files], "update_norms": norms})
+    ledgers = folder.root.parent.glob(f"*/{folder.ledger.name}")
+    body = {
+        "steps": spec.steps,
+        "weights": file_sha256(folder.weights),
+        "files": [*files, *other_files],
+        "update_norms": compute_update_norms(initial_weights, model.network),
+        "trainable_parameters": sum(p.numel() for p in model.network.parameters() if p.requires_grad),
+        "other_trainings": sorted(path.parent.name for path in ledgers if path != folder.ledger),
+    }
+    log.append(END, body)
 
 
 def plan_training(
@@ -253,7 +260,10 @@ def plan_training(
             )
         lora_rank = choose_lora_rank(spec, examples)
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
-        fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, settings, public_text), settings.max_tokens)
+        # an epsilon that covers public examples covers no measurement on them
+        is_public = spec.depends_on_public_split or public_text is not None
+        texts = read_public_sources(run, settings, public_text) if is_public else ()
+        fit = measure_vocabulary_fit(vocabulary, texts, settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
         # the ledger is published with the model; the budget file's path must not be

@@ -131,7 +131,10 @@ def test_a_loop_by_the_settings_gives_the_same_bits(changes: dict[str, Any], fre
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
     assert own.get_model_folder(name).weights.read_bytes() == trained.get_model_folder(name).weights.read_bytes()
-    of_its_own = {"own_loop", "assumptions", "ledger"}
+    optimizers = [one["training"].pop("optimizer") for one in (card, told)]
+    assert "loop" in optimizers[0]
+    assert settings.optimizer in optimizers[1]
+    of_its_own = {"own_loop", "assumptions", "ledger", "side_channels"}
     assert {k: v for k, v in card.items() if k not in of_its_own} == {
         k: v for k, v in told.items() if k not in of_its_own
     }

@@ -43,8 +43,7 @@ NO_GROUP_EPSILON = "sizes without an epsilon: none below 4096 was found; the noi
 RECALL_NOT_MEASURED = "recall not measured"
 NO_COUNTED_GROUP_EPSILON = "public by count is accounted for one exchanged example; for several there is no epsilon"
 POLICIES_UNUSED_REASON = (
-    "this trainer does not use the policies: epsilon_substitution covers a secret in an example of the "
-    "private split, but not a vocabulary taken from public/"
+    "the policies do not decide what is noised: epsilon_substitution covers a secret in one example of the privacy unit"
 )
 
 

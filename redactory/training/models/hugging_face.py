@@ -369,7 +369,9 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
     with commit_file(weights) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary, {"format": "pt"})
-    model.peft_config["default"].save_pretrained(folder)
+    adapter_config = model.peft_config["default"]
+    adapter_config.task_type = "CAUSAL_LM"  # so that peft's Auto classes read it
+    adapter_config.save_pretrained(folder)
     return [config, weights]
 
 

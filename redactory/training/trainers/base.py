@@ -77,6 +77,10 @@ class Trainer:
         """Return the paths of these folders in ``run``."""
         return tuple(getattr(run, name) for name in self.folder_names)
 
+    def samples_public(self, settings: TrainSettings) -> bool:
+        """Whether a noisy step also samples public examples, without noise."""
+        return False
+
     # the spec: mechanism, number of steps, and rows affected by one exchanged example
 
     def get_sampling_rate(self, settings: TrainSettings) -> float:
