@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,8 @@ from redactory.training.custom_network import (
     wrap_network,
 )
 from redactory.training.data import Batch, open_public_text, read_manifest_digest
-from redactory.training.loop import ScheduledStep, TrainingContext
+from redactory.training.guarantee.metrics import make_epsilon_function
+from redactory.training.loop import ScheduledStep, TrainingContext, collect_step_metrics
 from redactory.training.mechanisms.ledger import END, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.models.frozen_encoder import FrozenEncoder
@@ -109,7 +110,13 @@ class PrivateLoop:
         self._log: RecordLog | None = None
         self._remaining_steps: Iterator[tuple[int, ScheduledStep]] = iter(())
         self._next_step: tuple[int, ScheduledStep] | None = None
-        self._remaining_count = 0
+        self._remaining_count, self._step_count = 0, 0
+        self._compute_epsilon = make_epsilon_function(self.spec)
+
+    @property
+    def finished_steps(self) -> int:
+        """Number of steps up to the current one, with those of earlier loops that were interrupted."""
+        return self._step_count - self._remaining_count
 
     @property
     def tokenizer(self) -> TextCodec:
@@ -183,11 +190,11 @@ class PrivateLoop:
         for array in (noisy_steps.examples.ids, noisy_steps.examples.offsets, noisy_steps.examples.labels):
             if array is not None:
                 array.setflags(write=False)  # read-only in memory too
-        step_count, self._remaining_steps = schedule_remaining_steps(
+        self._step_count, self._remaining_steps = schedule_remaining_steps(
             context, self.spec, step_kinds, guarded_optimizers, binding, log, self._progress
         )
         self._next_step = next(self._remaining_steps, None)  # reads the checkpoint
-        self._remaining_count = 0 if self._next_step is None else step_count - self._next_step[0] + 1
+        self._remaining_count = 0 if self._next_step is None else self._step_count - self._next_step[0] + 1
         self._guard.record_state()
 
     def __len__(self) -> int:
@@ -206,7 +213,12 @@ class PrivateLoop:
         self._next_step, self._remaining_count = None, self._remaining_count - 1
         is_guarded = step.is_noisy or self._public_steps is None
         self._guard.open_step(number, is_guarded)
-        return PrivateLoopStep(number, step, self._guard, self._network)
+        return PrivateLoopStep(number, step, self._guard, self._network, self._collect_metrics)
+
+    def _collect_metrics(self, step: ScheduledStep) -> dict[str, float]:
+        """Return what may be shown of ``step``; nothing without a guarantee."""
+        epsilon = self._compute_epsilon(step.number + 1) if step.is_noisy else None
+        return {} if self.spec.failure_reason else collect_step_metrics(step, epsilon)
 
     def _finish_step(self) -> None:
         """Close the current step, if any, write its checkpoint, and fetch the next one."""
@@ -260,6 +272,7 @@ class PrivateLoopStep:
     _step: ScheduledStep
     _guard: OptimizerGuard
     _network: Network
+    _collect_metrics: Callable[[ScheduledStep], dict[str, float]]
 
     @property
     def noisy(self) -> bool:
@@ -284,6 +297,15 @@ class PrivateLoopStep:
         self._guard.compute_gradient(
             self.number, partial(self._step.kind.step, self._step.number), by_autograd=not self.noisy
         )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What may be shown of this step after :meth:`backward`; empty if the training has no guarantee.
+
+        ``epsilon``, an upper bound so far, of a noisy step; ``loss``, the mean over the public examples (nats), of a
+        noise-free one. See :func:`redactory.training.loop.collect_step_metrics`.
+        """
+        return self._collect_metrics(self._step)
 
 
 @dataclass(frozen=True)

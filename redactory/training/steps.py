@@ -82,6 +82,8 @@ class NoiseFreeSteps:
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
     precision: str = field(default="float32", kw_only=True)
+    last_loss: Tensor | None = field(default=None, init=False)
+    """The mean example loss of the last step (nats), before its update."""
     _pass_order: tuple[int, IntArray] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
@@ -105,7 +107,9 @@ class NoiseFreeSteps:
         self.scheduled_optimizer.optimizer.zero_grad()
         with use_precision(self.precision, self.network.device):
             losses = self.network.example_losses(self.examples.make_batch(rows).to(self.network.device))
-        torch.autograd.backward(losses.sum() / len(rows))
+        loss = losses.sum() / len(rows)
+        torch.autograd.backward(loss)
+        self.last_loss = loss.detach()
         self.scheduled_optimizer.step(number)
 
 

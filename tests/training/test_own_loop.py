@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError, RunStateError
@@ -290,6 +289,11 @@ def drop_states(b: Bench) -> None:
     b.network.spoilt = lambda states: F.dropout(states, 0.5)
 
 
+def watch_gradients(b: Bench) -> None:
+    """As wandb.watch does."""
+    b.network.next.bias.register_hook(print)
+
+
 def perform(b: Bench, actions: list[Callable[[Bench], Any]]) -> None:
     for action in actions:
         action(b)
@@ -330,6 +334,7 @@ MISUSE: dict[str, tuple[list[Callable[[Bench], Any]], str]] = {
     "frozen": ([lambda b: b.network.words.requires_grad_(False), take], "trains other parameters"),
     "dropout": ([one_step, drop_states, take, compute], "draws random numbers"),
     "counting": ([count_states, take, compute], "changed while its gradient was computed"),
+    "watched": ([watch_gradients, take, compute], "a hook on a parameter would see private gradients"),
     "centring": ([centre_states, take, compute], "with the other examples"),
 }
 
@@ -492,32 +497,3 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert next(step for step in careless.begin() if step.noisy).number > 1
     with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
         stray_backward(careless)
-
-
-# The example that makes a Trainer take the loop's steps; README.md beside it runs all of them.
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"max_grad_norm": 1e-3}, "max_grad_norm 0"),
-        ({"gradient_accumulation_steps": 2}, "no optimizer used its gradient"),
-        ({"train_dataset": [0]}, "the loop draws the points of every step by itself"),
-    ],
-)
-def test_a_trainer_that_does_more_is_refused(given: dict[str, Any], said: str, bench: Bench, tmp_path: Path) -> None:
-    place = Path(__file__).parents[2] / "examples" / "own_loop" / "private_steps.py"
-    spec: Any = importlib.util.spec_from_file_location("private_steps", place)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    class PrivateTrainer(module.PrivateSteps, Trainer):  # type: ignore[misc]
-        pass
-
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    network = LlamaForCausalLM(LlamaConfig(vocab_size=bench.loop.tokenizer.size, **sizes))  # type: ignore[arg-type]
-    own = {"train_dataset": given.pop("train_dataset", None)}
-    quiet = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True}
-    arguments = TrainingArguments(str(tmp_path / "out"), **{"max_grad_norm": 0.0, **quiet, **given})
-    with pytest.raises((CheckFailed, ValueError), match=said):
-        PrivateTrainer(network, arguments, loop=bench.loop, **own).train()
