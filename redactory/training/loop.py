@@ -285,7 +285,8 @@ class Tracker(Protocol):
 def collect_step_metrics(step: ScheduledStep, epsilon: float | None) -> dict[str, float]:
     """Return what may be shown of a finished step of a training with a guarantee.
 
-    ``loss``: the mean loss of a noise-free step's examples (nats); ``epsilon``: an upper bound so far.
+    ``loss``: the mean loss of a noise-free step (nats a token, or an example for classes); ``epsilon``: an upper bound
+    so far.
 
     Formal guarantees: nothing comes from a noisy step but its number. A training with a guarantee takes noise-free
     steps on public examples only, so their loss is a function of those and of released weights: post-processing.

@@ -302,8 +302,8 @@ class PrivateLoopStep:
     def metrics(self) -> dict[str, float]:
         """What may be shown of this step after :meth:`backward`; empty if the training has no guarantee.
 
-        ``epsilon``, an upper bound so far, of a noisy step; ``loss``, the mean over the public examples (nats), of a
-        noise-free one. See :func:`redactory.training.loop.collect_step_metrics`.
+        A noisy step has ``epsilon``, a noise-free one ``loss``
+        (:func:`redactory.training.loop.collect_step_metrics`).
         """
         return self._collect_metrics(self._step)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.loop import Tracker
@@ -17,6 +17,7 @@ from redactory.training.tokenizer import require_transformers
 from redactory.training.train import require_public_metrics
 
 require_transformers()
+from datasets import Dataset  # noqa: E402
 from transformers import Trainer  # noqa: E402
 from transformers.trainer_utils import TrainOutput  # noqa: E402
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
     _Base = Trainer
 else:
     _Base = object
-
-
-class _NoRows(Dataset[dict[str, list[int]]]):
-    """One row that no step reads, for trainers that require a data set."""
-
-    column_names = ("input_ids",)
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
-        return {"input_ids": [0, 0]}
 
 
 class PrivateTrainerMixin(_Base):
@@ -64,7 +53,8 @@ class PrivateTrainerMixin(_Base):
         self.loop, self.summary = loop, dict[str, Any]()
         self._trackers, self._losses, self._all_losses = trackers, list[float](), list[float]()
         self._epsilon: float | None = None
-        super().__init__(*args, train_dataset=_NoRows(), **kwargs)  # type: ignore[misc]
+        unread_row = Dataset.from_dict({"input_ids": [[0, 0]]})  # some trainers require a data set
+        super().__init__(*args, train_dataset=unread_row, **kwargs)  # type: ignore[misc]
         _require_supported_arguments(self.args)
         require_public_metrics(loop.spec, trackers)
         self.args.num_train_epochs, self.args.max_steps, self.args.max_grad_norm = 1, -1, 0.0
