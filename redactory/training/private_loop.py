@@ -46,6 +46,7 @@ from redactory.training.tokenizer import TextCodec
 from redactory.training.train import (
     begin_or_resume_ledger,
     load_finished_summary,
+    make_codec,
     open_training_ledger,
     plan_training,
     record_trained_model,
@@ -102,7 +103,7 @@ class PrivateLoop:
         self._settings = resolve_device(settings, self._folder)
         _require_supported_settings(self._settings)
         self._progress, self._public_steps, self._started_at = progress, public_steps, time.monotonic()
-        self._public_text = open_public_text(self._run, settings.public_text)
+        self._public_text = open_public_text(self._run, settings.public_text, is_chat=settings.chat is not None)
         self.spec, self._head, self._vocabulary = plan_training(
             self._run, self._settings, self._manifest_digest, self._public_text, progress
         )
@@ -111,6 +112,9 @@ class PrivateLoop:
         self._remaining_steps: Iterator[tuple[int, ScheduledStep]] = iter(())
         self._next_step: tuple[int, ScheduledStep] | None = None
         self._remaining_count, self._step_count = 0, 0
+        tokenizer = make_codec(self._settings, self._vocabulary)
+        assert not isinstance(tokenizer, FrozenEncoder)
+        self._tokenizer: TextCodec = tokenizer
         self._compute_epsilon = make_epsilon_function(self.spec)
 
     @property
@@ -120,10 +124,8 @@ class PrivateLoop:
 
     @property
     def tokenizer(self) -> TextCodec:
-        """The tokenizer of the texts; the network must accept ``tokenizer.size`` ids."""
-        tokenizer = self._vocabulary.tokenizer
-        assert not isinstance(tokenizer, FrozenEncoder)
-        return tokenizer
+        """The tokenizer of the texts or conversations; the network must accept ``tokenizer.size`` ids."""
+        return self._tokenizer
 
     def __enter__(self) -> Self:
         return self
@@ -348,8 +350,6 @@ def _require_supported_settings(settings: TrainSettings) -> None:
             "train.model.kind: a custom loop gives its network tokens, not vectors; set another kind (bag), whose "
             "size does not matter here"
         )
-    if settings.chat is not None or settings.precision != "float32":
-        raise ConfigurationError("train.chat, train.precision: only redactory train supports them; remove them")
     if is_distributed():
         raise ConfigurationError("several processes would each step independently: start the loop in one process")
 

@@ -56,7 +56,7 @@ from redactory.training.model import (
     require_clippable_network,
     save_model,
 )
-from redactory.training.models.frozen_encoder import FrozenEncoder
+from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.settings import TrainSettings, settings_to_json
@@ -454,12 +454,17 @@ def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary
     return model
 
 
+def make_codec(settings: TrainSettings, vocabulary: Vocabulary) -> AnyCodec:
+    """Make the codec of texts, or of conversations in their template."""
+    if settings.chat is None:
+        return vocabulary.tokenizer
+    assert not isinstance(vocabulary.tokenizer, FrozenEncoder)
+    return ChatCodec.from_template(vocabulary.tokenizer, settings.chat.template, settings.chat.loss_on)
+
+
 def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
     """Build the model without any random draw, so that invalid settings are refused early."""
-    tokenizer = vocabulary.tokenizer
-    if settings.chat is not None:
-        assert not isinstance(tokenizer, FrozenEncoder)
-        tokenizer = ChatCodec.from_template(tokenizer, settings.chat.template, settings.chat.loss_on)
+    tokenizer = make_codec(settings, vocabulary)
     is_classifier, model = settings.task == "classify", settings.model
     built_model: AnyModel
     if is_classifier:

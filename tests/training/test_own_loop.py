@@ -119,7 +119,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"trainer": "crt"},
+        {"trainer": "crt", "precision": "bf16"},
         {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
         {"trainer": "crt-drop", "weight_averaging_fraction": 0.5, "optimizer": "sgd", "public_share": 0.5},
     ],
