@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from redactory.training.custom_network import (
     require_trainable_network,
     wrap_network,
 )
-from redactory.training.data import Batch, open_public_text, read_manifest_digest
+from redactory.training.data import Batch, TokenizedExamples, open_public_text, read_manifest_digest
 from redactory.training.guarantee.metrics import make_epsilon_function
 from redactory.training.loop import ScheduledStep, TrainingContext, collect_step_metrics
 from redactory.training.mechanisms.ledger import END, StepLedger, require_same_head
@@ -126,6 +126,12 @@ class PrivateLoop:
     def tokenizer(self) -> TextCodec:
         """The tokenizer of the texts or conversations; the network must accept ``tokenizer.size`` ids."""
         return self._tokenizer
+
+    def collate(self, rows: Sequence[str | Mapping[str, Any]]) -> Batch:
+        """Make a batch of public texts, or rows with a ``text``, for steps with ``public_steps``: a ``collate_fn``."""
+        texts = (row if isinstance(row, str) else row["text"] for row in rows)
+        examples = TokenizedExamples.from_texts(texts, self.tokenizer, self._settings.max_tokens)
+        return examples.make_batch(range(len(examples)))
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
+from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM
 
 import redactory
@@ -497,3 +498,12 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert next(step for step in careless.begin() if step.noisy).number > 1
     with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
         stray_backward(careless)
+
+
+def test_public_texts_of_the_callers_make_batches(fresh_run: MakeRun) -> None:
+    bench = Bench(fresh_run(), trainer="crt", public_steps="a dictionary")
+    texts = ["Hello, how can I help you?", "Thank you!"]
+    (batch,) = DataLoader([{"text": text} for text in texts], batch_size=2, collate_fn=bench.loop.collate)  # type: ignore[arg-type]
+    assert batch.real.sum(1).tolist() == [len(bench.loop.tokenizer.encode(text)) + 1 for text in texts]
+    assert bench.loop.tokenizer.decode(batch.inputs[0, 1:].tolist()) == texts[0]
+    assert torch.equal(bench.loop.collate(texts).inputs, batch.inputs)
