@@ -122,7 +122,7 @@ class PrivateTrainer(PrivateTrainerMixin, Trainer):
     with PrivateLoop("run", TrainSettings(epsilon=8.0)) as loop:
         trainer = PrivateTrainer(model, TrainingArguments("out", learning_rate=1e-3), loop=loop)
         trainer.train()
-        print(trainer.summary["guarantee"]["epsilon"])
+        card = trainer.summary["guarantee"]
     """
 
 
