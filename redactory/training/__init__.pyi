@@ -4,6 +4,7 @@ from . import accounting as accounting
 from . import data as data
 from . import guarantee as guarantee
 from . import histogram as histogram
+from . import integrations as integrations
 from . import ldp as ldp
 from . import model as model
 from . import numerics as numerics

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress
@@ -304,22 +305,45 @@ class Checkpoint:
         return int(state["steps"])
 
 
+class Tracker(Protocol):
+    """Receives the public metrics of a training after each step."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Send the ``metrics`` after ``step`` steps."""
+
+
+def collect_step_metrics(step: ScheduledStep, epsilon: float | None) -> dict[str, float]:
+    """Return what may be shown of a finished step of a training with a guarantee.
+
+    ``loss``: the mean loss of a noise-free step (nats a token, or an example for classes); ``epsilon``: an upper bound
+    so far.
+
+    Formal guarantees: nothing comes from a noisy step but its number. A training with a guarantee takes noise-free
+    steps on public examples only, so their loss is a function of those and of released weights: post-processing.
+    """
+    metrics = {} if epsilon is None else {"epsilon": epsilon}
+    if isinstance(step.kind, NoiseFreeSteps) and step.kind.last_loss is not None:
+        metrics["loss"] = float(step.kind.last_loss)
+    return metrics
+
+
 def iterate_remaining_steps(
     schedule: Sequence[ScheduledStep],
     checkpoint: Checkpoint,
     recorded_steps: int,
     progress: Progress,
-    describe_epsilon: Callable[[int], str] = lambda steps: "",
+    compute_epsilon: Callable[[int], float | None] = lambda steps: None,
     curve: HeldOutCurve | None = None,
+    trackers: Sequence[Tracker] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[int, ScheduledStep]]:
     """Yield the remaining steps with their numbers from 1; the caller carries each out before the next.
 
     A checkpoint follows every epoch, :data:`CHECKPOINT_STEPS` steps and :data:`CHECKPOINT_SECONDS`. ``recorded_steps``
-    is the number of noisy steps in the ledger; ``describe_epsilon`` returns the epsilon spent so far for the progress
-    line. After each epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only
-    affects checkpoint times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps
-    than the ledger.
+    is the number of noisy steps in the ledger; ``compute_epsilon`` returns the epsilon spent so far. After each epoch
+    ``curve`` is measured before the checkpoint, so that no measurement is lost. The ``trackers`` get the metrics of
+    each step, which must be public (:func:`collect_step_metrics`). The clock only affects checkpoint times and the
+    estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
     finished_steps = checkpoint.restore()
     if sum(step.is_noisy for step in schedule[:finished_steps]) > recorded_steps:
@@ -345,7 +369,8 @@ def iterate_remaining_steps(
             checkpoint.write(step_number)
             written_at = clock()
             write_seconds = written_at - previous
-        epsilon_text = describe_epsilon(step.number + 1) if step.is_noisy else ""
+        epsilon = compute_epsilon(step.number + 1) if step.is_noisy else None
+        epsilon_text = "" if epsilon is None else f", ε ≤ {format_upper(epsilon, 3)}"
         last_step_at, previous = clock(), last_step_at
         progress(
             step.label,
@@ -353,6 +378,14 @@ def iterate_remaining_steps(
             step.total,
             f"steps{epsilon_text}{curve_text}{time_left.format_time_left(step, last_step_at - previous)}",
         )
+        if trackers:
+            metrics = collect_step_metrics(step, epsilon)
+            rate_name = "learning_rate" if step.is_noisy else "noise_free_learning_rate"
+            metrics[rate_name] = step.kind.scheduled_optimizer.get_learning_rate(step.number)
+            if curve and step.is_measured and (held_out_loss := curve.rows[-1]["loss"]) is not None:
+                metrics["held_out_loss"] = held_out_loss
+            for tracker in trackers:
+                tracker.log(metrics, step_number)
     if kept is not None and kept.weights is not None:
         set_flat_parameters(checkpoint.network, kept.weights)
 

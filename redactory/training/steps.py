@@ -82,6 +82,8 @@ class NoiseFreeSteps:
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
     precision: str = field(default="float32", kw_only=True)
+    last_loss: Tensor | None = field(default=None, init=False)
+    """The mean loss of the last step's targets (nats a token, or an example for classes), before its update."""
     _pass_order: tuple[int, IntArray] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
@@ -103,9 +105,11 @@ class NoiseFreeSteps:
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.scheduled_optimizer.optimizer.zero_grad()
+        batch = self.examples.make_batch(rows)
         with use_precision(self.precision, self.network.device):
-            losses = self.network.example_losses(self.examples.make_batch(rows).to(self.network.device))
+            losses = self.network.example_losses(batch.to(self.network.device))
         torch.autograd.backward(losses.sum() / len(rows))
+        self.last_loss = losses.detach().sum() / batch.count_targets()
         self.scheduled_optimizer.step(number)
 
 

@@ -366,33 +366,28 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
 # Epsilon while a training runs.
 
 
-RemarkFunction = Callable[[int], str]
-"""Takes the number of finished noisy steps and returns the remark for the progress line."""
-_REMARKED_STEPS = 4
+EpsilonFunction = Callable[[int], float | None]
+"""Takes the number of finished noisy steps and returns an upper bound of epsilon so far, if there is one."""
+_REPORTED_STEPS = 4
 """Numbers of steps whose epsilon is proved: each takes up to a second, and bounds all earlier ones."""
 
 
-def make_empty_remark(steps: int) -> str:
-    """Return no remark: for a training without noise."""
-    return ""
-
-
-def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
-    """Make the remark with an upper bound of epsilon so far, for one secret or unit."""
+def make_epsilon_function(spec: TrainingSpec) -> EpsilonFunction:
+    """Make the function that bounds epsilon so far, for one secret or unit."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == "none"
-    if spending is None or spec.start or is_counted or is_unbounded:
-        return make_empty_remark
+    if spending is None or spec.failure_reason or spec.start or is_counted or is_unbounded:
+        return lambda steps: None
     trainer, mechanism, rows = spec.trainer, spec.mechanism, spec.exchanged_row_count
-    stride, epsilons = max(1, math.ceil(spec.steps / _REMARKED_STEPS)), dict[int, float | None]()
+    stride, epsilons = max(1, math.ceil(spec.steps / _REPORTED_STEPS)), dict[int, float | None]()
     assert mechanism is not None
 
-    def format_epsilon_remark(finished_steps: int) -> str:
+    def compute_epsilon(finished_steps: int) -> float | None:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))
         if count not in epsilons:
             comparison = trainer.compare_worlds(mechanism, count, rows, unit=spec.protected_unit)
             epsilons[count] = confirm_epsilon(comparison, delta, "the steps so far").value
-        return "" if epsilons[count] is None else f", ε ≤ {format_upper(epsilons[count], 3)}"
+        return epsilons[count]
 
-    return format_epsilon_remark
+    return compute_epsilon

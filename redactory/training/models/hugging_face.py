@@ -10,6 +10,7 @@ import copy
 import inspect
 import json
 import math
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from redactory.training.models.network import (
     ClassifierNetwork,
     LanguageNetwork,
     Network,
+    NetworkPart,
     State,
     fill_normal,
     fill_uniform,
@@ -319,6 +321,25 @@ def is_fresh_parameter(name: str, fresh_parameters: frozenset[str]) -> bool:
 # Low-rank adapters through ``peft``.
 
 
+class AdapterDropout(NetworkPart):
+    """Dropout of the inputs of adapter ``index``: one mask for all examples and positions of a step.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.NetworkPart`.
+    """
+
+    def __init__(self, index: int, rate: float) -> None:
+        super().__init__()
+        self.index, self.rate = index, rate
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Nothing: it has no parameters."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop features of ``inputs`` [..., features] in a training step."""
+        mask = self.draw_mask("adapters", self.index, inputs.shape[-1:], self.rate)
+        return inputs if mask is None else inputs * mask.to(inputs)
+
+
 def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     """Return ``model`` with adapters and everything else frozen; ``folder_name`` is used in messages.
 
@@ -333,11 +354,12 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=2 * settings.rank,
-        lora_dropout=0.0,
+        lora_alpha=settings.alpha or 2 * settings.rank,
+        lora_dropout=settings.dropout,
         use_rslora=settings.method == "rslora",
         use_dora=settings.method == "dora",
         target_modules=modules,
+        modules_to_save=list(settings.modules_to_save) or None,
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
         bias="none",
     )
@@ -346,6 +368,16 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
             adapted = get_peft_model(model, config)
     except ValueError:
         raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
+    parameters = list(adapted.named_parameters(remove_duplicate=False))
+    uses = Counter(id(parameter) for _, parameter in parameters)
+    for name in settings.modules_to_save:
+        originals = [parameter for path, parameter in parameters if f"{name}.original_module." in path]
+        if not originals or any(uses[id(parameter)] > 1 for parameter in originals):
+            problem = "shares its weights with another layer" if originals else "is no layer of the model"
+            raise ConfigurationError(f"train.model.lora.modules_to_save: {name} {problem}; remove it")
+    layers: list[Any] = [module for module in adapted.modules() if hasattr(module, "lora_dropout")]
+    for index, layer in enumerate(layers if settings.dropout else ()):
+        layer.lora_dropout["default"] = AdapterDropout(index, settings.dropout)
     adapted.peft_config["default"].base_model_name_or_path = folder_name
     return adapted
 
