@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json, sync_to_disk, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
@@ -67,7 +67,13 @@ from redactory.training.models.recurrent import (
 )
 from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
+from redactory.training.tokenizer import (
+    FolderTokenizer,
+    TextCodec,
+    Tokenizer,
+    parse_redactory_tokenizer,
+    require_model_folder,
+)
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -93,10 +99,7 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
     folder, is_encoder = getattr(settings, "folder", None), isinstance(settings, FrozenEncoderSettings)
     if folder is None:
         return {"encoder_sha256": load_encoder(SENTENCE_FOLDER).sha256, "model_type": "encoder"} if is_encoder else None
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
-        )
+    require_model_folder(folder)
     return {"folder_sha256": folder_sha256(folder), "model_type": "encoder" if is_encoder else read_model_type(folder)}
 
 

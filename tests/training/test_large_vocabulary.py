@@ -27,8 +27,8 @@ from redactory.training.models.network import LanguageNetwork
 from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, list_trainable_parameters, make_optimizer
 from tests.evaluation.small_model import CharacterTokenizer
 
-MANY, LIMIT_MB = 262_145, 1_000
-TEXTS = [f"My number is {number}. " + "and that is all. " * 12 for number in range(40)]
+MANY, LIMIT_MB = 262_145, 600
+TEXTS = [f"My number is {number}. " + "and that is all. " * 12 for number in range(12)]
 CANARIES = {"template": "My ID is: {digits}", "inserted": ["0417"], "control": ["3069"], "copies": 1}
 
 
@@ -73,16 +73,16 @@ def score_at_once(model: LanguageModel, text: str) -> np.ndarray:
 
 
 def make_examples(model: LanguageModel) -> TokenizedExamples:
-    return TokenizedExamples.from_texts(TEXTS[:12], model.tokenizer, max_tokens=64)
+    return TokenizedExamples.from_texts(TEXTS, model.tokenizer, max_tokens=64)
 
 
 USES: dict[str, Callable[[LanguageModel], Any]] = {
     "scores": lambda model: [values.tolist() for values in model.compute_token_log_probs(TEXTS)[:2]],
     "perplexity": lambda model: measure_perplexity(model, TEXTS),
-    "membership": lambda model: run_membership_attack(model, TEXTS[:20], TEXTS[20:], groups=4, group_size=2),
+    "membership": lambda model: run_membership_attack(model, TEXTS[:6], TEXTS[6:], groups=4, group_size=2),
     "canaries": lambda model: measure_canary_exposure(model, CANARIES),
     "next word": lambda model: [float(values.max()) for values in model.compute_next_log_probs(TEXTS)],
-    "texts": lambda model: generate_texts(model, 40, 3, top_k=40, top_p=0.9, prompts=TEXTS[:3]),
+    "texts": lambda model: generate_texts(model, 36, 2, top_k=40, top_p=0.9, prompts=TEXTS[:3]),
     "clipped sum": lambda model: float(
         compute_clipped_sum(model.network, make_examples(model), np.arange(12), 1.0, 256).norm()
     ),
