@@ -151,3 +151,16 @@ def test_a_step_that_keeps_fewer_logits_has_the_same_gradient(kind: str, monkeyp
     assert len(sizes) > 3
     assert max(sizes) <= 130
     assert torch.allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_tokens_read_at_once_leave_the_state_of_tokens_read_singly(kind: str) -> None:
+    """With a cache (``llama``) and without."""
+    network: Any = make_model(kind, 300).network
+    ids = torch.randint(300, (2, 6), generator=torch.Generator().manual_seed(1))
+    state = network.make_initial_state(2)
+    for column in ids[:, :5].unbind(1):
+        _, state = network.step(column, state)
+    expected, _ = network.step(ids[:, 5], state)
+    log_probs, _ = network.step(ids[:, 5], network.read_tokens(ids[:, :5], network.make_initial_state(2)))
+    assert torch.equal(log_probs, expected)

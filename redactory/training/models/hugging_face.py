@@ -156,6 +156,11 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
             last_logits = logits[:, -1]
         return F.log_softmax(last_logits, -1), new_state
 
+    def read_tokens(self, ids: Tensor, state: State) -> State:
+        """Return the state after ``ids`` [B, N]; without a cache, nothing is computed."""
+        has_no_cache = not state[0].is_floating_point()
+        return (torch.cat([state[0], ids], 1),) if has_no_cache else super().read_tokens(ids, state)
+
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
         from transformers import DynamicCache
 

@@ -158,6 +158,12 @@ class LanguageNetwork(Network):
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
 
+    def read_tokens(self, ids: Tensor, state: State) -> State:
+        """Return the state after ``ids`` [B, N]."""
+        for column in ids.unbind(1):
+            _, state = self.step(column, state)
+        return state
+
     def example_losses(self, batch: Batch) -> Tensor:
         """Return −log probability (nats) of each example, [B]: the sum over its trained targets."""
         loss_mask = batch.real if batch.loss_mask is None else batch.loss_mask
