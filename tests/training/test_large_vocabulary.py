@@ -27,7 +27,7 @@ from redactory.training.models.network import LanguageNetwork
 from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, list_trainable_parameters, make_optimizer
 from tests.evaluation.small_model import CharacterTokenizer
 
-MANY, LIMIT_MB = 262_145, 600
+MANY, LIMIT_MB, TRAINING_LIMIT_MB = 262_145, 800, 1_400
 TEXTS = [f"My number is {number}. " + "and that is all. " * 12 for number in range(12)]
 CANARIES = {"template": "My ID is: {digits}", "inserted": ["0417"], "control": ["3069"], "copies": 1}
 
@@ -84,7 +84,9 @@ USES: dict[str, Callable[[LanguageModel], Any]] = {
     "next word": lambda model: [float(values.max()) for values in model.compute_next_log_probs(TEXTS)],
     "texts": lambda model: generate_texts(model, 36, 2, top_k=40, top_p=0.9, prompts=TEXTS[:3]),
     "clipped sum": lambda model: float(
-        compute_clipped_sum(model.network, make_examples(model), np.arange(12), 1.0, 256).norm()
+        compute_clipped_sum(
+            model.network, make_examples(model), np.arange(12), 1.0, numerics.limit_batch_tokens(model.network, 4096)
+        ).norm()
     ),
 }
 
@@ -118,7 +120,7 @@ def test_peak_memory_is_bounded_at_262145_tokens(kind: str, use: str) -> None:
     process.start()
     result, megabytes = json.loads(answer.get(timeout=600))
     process.join()
-    assert megabytes < LIMIT_MB
+    assert megabytes < (TRAINING_LIMIT_MB if use == "clipped sum" else LIMIT_MB)
     if use == "scores":
         expected = [score_at_once(make_model(kind, MANY), text) for text in TEXTS[:2]]
         for values, right in zip(result, expected, strict=True):
