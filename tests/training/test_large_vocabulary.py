@@ -53,7 +53,7 @@ def make_model(kind: str, size: int, width: int = 8) -> LanguageModel:
     gemma = {"head_dim": 4, "sliding_window": 64}
     configs: dict[str, Any] = {
         "llama": lambda: transformers.LlamaConfig(**shared),
-        "gemma2": lambda: transformers.Gemma2Config(**shared, **gemma),
+        "gemma2": lambda: transformers.Gemma2Config(**shared, **gemma, final_logit_softcapping=0.1),
         "gemma3": lambda: transformers.Gemma3TextConfig(**shared, **gemma),
     }
     with torch.random.fork_rng():
@@ -125,6 +125,14 @@ def test_peak_memory_is_bounded_at_262145_tokens(kind: str, use: str) -> None:
         expected = [score_at_once(make_model(kind, MANY), text) for text in TEXTS[:2]]
         for values, right in zip(result, expected, strict=True):
             assert np.allclose(values, right, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3"])
+def test_scores_are_those_of_one_matrix_of_all_logits(kind: str) -> None:
+    model = make_model(kind, 300)
+    assert kind != "gemma2" or model.network.has_narrow_states
+    for text, values in zip(TEXTS, model.compute_token_log_probs(TEXTS), strict=True):
+        assert np.allclose(values, score_at_once(model, text), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3"])
