@@ -29,6 +29,7 @@ from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.frozen_encoder import AnyCodec
 from redactory.training.models.network import Network
+from redactory.training.numerics import limit_batch_tokens
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
     BestWeights,
@@ -132,6 +133,11 @@ class TrainingContext:
             *arguments, settings.public_batch_size, self.stream, purpose=purpose, precision=settings.precision
         )
 
+    @property
+    def max_physical_batch_tokens(self) -> int:
+        """The setting, or fewer tokens if the network keeps the logits of a large vocabulary."""
+        return limit_batch_tokens(self.network, self.settings.max_physical_batch_tokens)
+
     def make_noisy_steps(
         self,
         scheduled_optimizer: ScheduledOptimizer,
@@ -145,7 +151,7 @@ class TrainingContext:
             scheduled_optimizer,
             examples.examples,
             mechanism,
-            self.settings.max_physical_batch_tokens,
+            self.max_physical_batch_tokens,
             self.stream,
             ledger,
             examples.excluded_mask,

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json, sync_to_disk, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
@@ -68,7 +68,13 @@ from redactory.training.models.recurrent import (
 )
 from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
+from redactory.training.tokenizer import (
+    FolderTokenizer,
+    TextCodec,
+    Tokenizer,
+    parse_redactory_tokenizer,
+    require_model_folder,
+)
 
 _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
@@ -91,10 +97,7 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
     folder, is_encoder = getattr(settings, "folder", None), isinstance(settings, FrozenEncoderSettings)
     if folder is None:
         return {"encoder_sha256": load_encoder(SENTENCE_FOLDER).sha256, "model_type": "encoder"} if is_encoder else None
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
-        )
+    require_model_folder(folder)
     model_type = "encoder" if is_encoder else read_model_type(folder)
     return {"folder_sha256": folder_sha256(folder), "model_type": model_type, **_read_hub_description(folder)}
 
@@ -259,10 +262,10 @@ class LanguageModel:
         windows, text_indices, overlap_lengths = self._split_into_windows(texts)
         window_scores: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
         max_rows = compute_max_rows(get_logits_width(self), INFERENCE_TOKENS)
-        tokens = INFERENCE_TOKENS if self._has_separate_head else max_rows
+        tokens = INFERENCE_TOKENS if self.network.has_narrow_states else max_rows
         for rows in split_micro_batches(np.arange(len(windows)), windows.lengths, tokens):
             batch = windows.make_batch(rows).to(self.network.device)
-            states, targets = self.network.hidden_states(batch)[batch.real], batch.targets[batch.real][:, None]
+            states, targets = self.network.read_states(batch.inputs)[batch.real], batch.targets[batch.real][:, None]
             scores = np.empty(len(states))
             for start in range(0, len(states), max_rows):
                 chunk = slice(start, start + max_rows)
@@ -282,26 +285,20 @@ class LanguageModel:
         last_windows = np.flatnonzero(np.diff(text_indices, append=len(texts)))
         longest = max(windows.lengths, default=1)
         batch_size = compute_max_rows(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
-        if not self._has_separate_head:
+        if not self.network.has_narrow_states:
             batch_size = compute_max_rows(get_logits_width(self) * longest, batch_size)
         for start in range(0, len(last_windows), batch_size):
             batch = windows.make_batch(last_windows[start : start + batch_size]).to(self.network.device)
             last_positions = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
             yield from (
-                self._compute_log_probs(self.network.hidden_states(batch)[last_positions], self.tokenizer.size)
+                self._compute_log_probs(self.network.read_states(batch.inputs)[last_positions], self.tokenizer.size)
                 .cpu()
                 .numpy()
             )
 
-    @property
-    def _has_separate_head(self) -> bool:
-        """Whether states are narrow; otherwise the library's logits replace them."""
-        return not isinstance(self.network.head, nn.Identity)
-
     def _compute_log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
         """Return natural log probabilities of the first ``tokens`` ids after ``states`` [N, H]: float64 [N, V]."""
-        logits: Tensor = self.network.head(states)
-        return logits[:, :tokens].double().log_softmax(-1)
+        return self.network.compute_logits(states)[:, :tokens].double().log_softmax(-1)
 
     def _split_into_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
         """Split texts into rows, half-overlapping windows if long; also return each row's text number and overlap."""

@@ -15,10 +15,11 @@ from torch.optim import Optimizer
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
-from redactory.training.data import IntArray, TokenizedExamples
+from redactory.training.data import IntArray, TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.network import Network
+from redactory.training.numerics import limit_batch_tokens
 
 _CHECK_INTERVAL = 1000
 
@@ -105,11 +106,17 @@ class NoiseFreeSteps:
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.scheduled_optimizer.optimizer.zero_grad()
-        batch = self.examples.make_batch(rows)
-        with use_precision(self.precision, self.network.device):
-            losses = self.network.example_losses(batch.to(self.network.device))
-        torch.autograd.backward(losses.sum() / len(rows))
-        self.last_loss = losses.detach().sum() / batch.count_targets()
+        padded_tokens = len(rows) * int(self.examples.lengths[rows].max())
+        max_tokens = limit_batch_tokens(self.network, padded_tokens)
+        parts = [rows] if max_tokens == padded_tokens else split_micro_batches(rows, self.examples.lengths, max_tokens)
+        loss, targets = torch.zeros((), device=self.network.device), 0
+        for part in parts:
+            batch = self.examples.make_batch(part)
+            with use_precision(self.precision, self.network.device):
+                losses = self.network.example_losses(batch.to(self.network.device))
+            torch.autograd.backward(losses.sum() / len(rows))
+            loss, targets = loss + losses.detach().sum(), targets + batch.count_targets()
+        self.last_loss = loss / targets
         self.scheduled_optimizer.step(number)
 
 

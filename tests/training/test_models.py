@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from redactory.evaluation import continuations
 from redactory.evaluation.canary import measure_canary_exposure
 from redactory.evaluation.continuations import sample_numbers, score_all_numbers
 from redactory.evaluation.generation import generate_texts
@@ -152,7 +151,6 @@ def test_memory_does_not_grow_with_the_vocabulary(kind: str, use: str, monkeypat
     model = many_words(kind)
     right = USES[use](model)
     monkeypatch.setattr(numerics, "MAX_LOGITS_AT_ONCE", 8 * MANY)
-    monkeypatch.setattr(continuations, "_SMALLEST_BATCH", 8)
     with Largest() as seen:
         found = USES[use](model)
     assert found == right if use in ("texts", "membership") else np.allclose(found, right, rtol=1e-6, atol=0)

@@ -7,7 +7,6 @@ a few tokens shows how to use a model: its output layer, its cache and its direc
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 import math
 from collections import Counter
@@ -100,6 +99,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
     def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
         super().__init__(model, pretrained, fresh_parameters)
         self._has_final_head = _detect_plain_output_head(self._base_model)
+        self.has_narrow_states = self._has_final_head or _can_replace_states(self._base_model)
         self._empty_cache: list[Any] | None = None
 
     @property
@@ -110,13 +110,29 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """Return the last block's output [B, T, H] after its norm, or the logits [B, T, V]."""
-        return self._compute_states(batch.inputs)
+        return self.read_states(batch.inputs) if self._has_final_head else self._read_logits(batch.inputs)
 
-    def _compute_states(self, ids: Tensor) -> Tensor:
-        reading_model = self._base_model.base_model if self._has_final_head else self.model
-        output = reading_model(input_ids=ids, use_cache=False)
-        states: Tensor = output.last_hidden_state if self._has_final_head else output.logits
+    def read_states(self, ids: Tensor) -> Tensor:
+        """Return the last block's output [B, T, H] after ``ids`` [B, T]; the logits without ``has_narrow_states``."""
+        if not self.has_narrow_states:
+            return self._read_logits(ids)
+        states: Tensor = self._base_model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         return states
+
+    def _read_logits(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.model(input_ids=ids, use_cache=False).logits
+        return logits
+
+    def compute_logits(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] after ``states`` [N, H], including layers after the output layer."""
+        is_complete = self._has_final_head or not self.has_narrow_states
+        return super().compute_logits(states) if is_complete else _run_output_layers(self._base_model, states)
+
+    @property
+    def kept_logits(self) -> int:
+        """The logits, log probabilities and their gradients if the model adds layers after its output layer."""
+        vocabulary = len(self._base_model.get_output_embeddings().weight)
+        return super().kept_logits if self._has_final_head else 4 * vocabulary
 
     def make_initial_state(self, batch: int) -> State:
         """Return empty keys and values [batch, heads, 0, width] of every layer, or empty ids, int64 [batch, 0]."""
@@ -136,20 +152,16 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         if has_no_cache:
             all_ids = torch.cat([state[0], ids[:, None]], 1)
             new_state: State = (all_ids,)
-            last_logits = self._compute_last_logits(all_ids)
+            last_logits = self.compute_logits(self.read_states(all_ids)[:, -1])
         else:
             logits, new_state = self._read_token(ids, state, tokens_read)
             last_logits = logits[:, -1]
         return F.log_softmax(last_logits, -1), new_state
 
-    def _compute_last_logits(self, ids: Tensor) -> Tensor:
-        if self._has_final_head:
-            last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
-            return last_logits
-        forward_parameters = inspect.signature(self._base_model.forward).parameters
-        last_only = {"logits_to_keep": 1} if "logits_to_keep" in forward_parameters else {}
-        logits: Tensor = self.model(input_ids=ids, use_cache=False, **last_only).logits
-        return logits[:, -1]
+    def read_tokens(self, ids: Tensor, state: State) -> State:
+        """Return the state after ``ids`` [B, N]; without a cache, nothing is computed."""
+        has_no_cache = not state[0].is_floating_point()
+        return (torch.cat([state[0], ids], 1),) if has_no_cache else super().read_tokens(ids, state)
 
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
         from transformers import DynamicCache
@@ -233,6 +245,31 @@ def _detect_plain_output_head(model: Any) -> bool:
         return False
     states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
     return states is not None and torch.equal(states, head_calls[0][0])
+
+
+def _run_output_layers(model: Any, states: Tensor) -> Tensor:
+    """Return the logits [N, V] of ``model`` from its last ``states`` [N, H]; the layers before them read one token."""
+
+    def replace_states(module: nn.Module, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = states[None]
+        return output
+
+    hook = model.base_model.register_forward_hook(replace_states)
+    try:
+        logits: Tensor = model(input_ids=_make_trial_tokens(model)[:, :1], use_cache=False).logits[0]
+    finally:
+        hook.remove()
+    return logits
+
+
+@torch.no_grad()
+def _can_replace_states(model: Any) -> bool:
+    """Return whether :func:`_run_output_layers` gives the model's logits."""
+    ids = _make_trial_tokens(model)
+    states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if model.base_model is model or states is None:
+        return False
+    return torch.equal(_run_output_layers(model, states[0]), model(input_ids=ids, use_cache=False).logits[0])
 
 
 def _make_trial_tokens(model: Any) -> Tensor:
