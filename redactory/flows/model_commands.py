@@ -108,7 +108,9 @@ def _list_epsilons(r: Result, meanings: Mapping[str, str]) -> list[tuple[str, st
 def _describe_noise(r: Result, rate: str) -> str:
     noise = ", noise multiplier {noise_multiplier:.4g} ({source}), delta {delta}"
     source = "found for the target" if r["noise_calibrated"] else "as given"
-    return fill("{trainer}: {steps:n noisy step} at rate " + rate + noise, r, source=source)
+    chosen = "\nChosen by the recipe: {choices}." if r["recipe"] else ""
+    text = "{trainer}: {steps:n noisy step} at rate " + rate + noise + chosen
+    return fill(text, r, source=source, choices=", ".join(r["recipe"]))
 
 
 def _describe_training_plan(r: Result) -> Page:

@@ -346,8 +346,9 @@ def iterate_remaining_steps(
     """Yield the remaining steps with their numbers from 1; the caller carries each out before the next.
 
     A checkpoint follows every epoch, :data:`CHECKPOINT_STEPS` steps and :data:`CHECKPOINT_SECONDS`. ``recorded_steps``
-    is the number of noisy steps in the ledger; ``compute_epsilon`` returns the epsilon spent so far. After each epoch
-    ``curve`` is measured before the checkpoint, so that no measurement is lost. The ``trackers`` get the metrics of
+    is the number of noisy steps in the ledger; ``compute_epsilon`` returns the epsilon spent so far. ``curve`` is
+    measured before the checkpoint, so that no measurement is lost; it decides which weights are kept, and when
+    noise-free steps end (:func:`ends_noise_free_steps`). The ``trackers`` get the metrics of
     each step, which must be public (:func:`collect_step_metrics`). The clock only affects checkpoint times and the
     estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
@@ -363,12 +364,13 @@ def iterate_remaining_steps(
         if is_noise_free_over and step.is_skippable:
             continue
         yield step_number, step
-        is_measured = curve is not None and step.is_measured
-        if curve is not None and is_measured:
+        held_out_loss: float | None = None
+        if curve is not None and step.is_measured:
             curve_text = curve.measure_loss(step_number)
+            held_out_loss = curve.rows[-1]["loss"]
             is_noise_free_over = ends_noise_free_steps(schedule, curve.rows)
         if kept is not None:
-            kept.add_weights(step_number, curve.rows[-1]["loss"] if curve is not None and is_measured else None)
+            kept.add_weights(step_number, held_out_loss)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
         if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
             previous = clock()
@@ -384,14 +386,11 @@ def iterate_remaining_steps(
             step.total,
             f"steps{epsilon_text}{curve_text}{time_left.format_time_left(step, last_step_at - previous)}",
         )
-        if trackers:
-            metrics = collect_step_metrics(step, epsilon)
+        for tracker in trackers:
             rate_name = "learning_rate" if step.is_noisy else "noise_free_learning_rate"
-            metrics[rate_name] = step.kind.scheduled_optimizer.get_learning_rate(step.number)
-            if curve and step.is_measured and (held_out_loss := curve.rows[-1]["loss"]) is not None:
-                metrics["held_out_loss"] = held_out_loss
-            for tracker in trackers:
-                tracker.log(metrics, step_number)
+            rate = step.kind.scheduled_optimizer.get_learning_rate(step.number)
+            loss = {} if held_out_loss is None else {"held_out_loss": held_out_loss}
+            tracker.log({**collect_step_metrics(step, epsilon), rate_name: rate, **loss}, step_number)
     if kept is not None and kept.weights is not None:
         set_flat_parameters(checkpoint.network, kept.weights)
 

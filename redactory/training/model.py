@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder

@@ -62,3 +62,8 @@ def list_choices(settings: TrainSettings, trainer: Trainer) -> dict[str, Any]:
     """Return the keys of ``settings`` that have the value of ``recipe: auto``; none if it is off."""
     chosen = choose_settings(settings, trainer) if settings.recipe == "auto" else {}
     return {key: value for key, value in chosen.items() if getattr(settings, key) == value}
+
+
+def describe_choices(settings: TrainSettings, trainer: Trainer) -> list[str]:
+    """Return the choices of ``recipe: auto``, as key and value."""
+    return [f"{key} {value}" for key, value in list_choices(settings, trainer).items()]

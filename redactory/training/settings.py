@@ -338,6 +338,11 @@ class TrainSettings(Settings):
         settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
         return settings
 
+    @property
+    def keeps_best_weights(self) -> bool:
+        """Whether the weights with the least loss on held-out public text are saved, not those after the last step."""
+        return self.recipe == "auto" and self.held_out is not None and not self.weight_averaging_fraction
+
     def is_chosen(self, key: str) -> bool:
         """Whether the recipe may choose the value of ``key``: it is not set."""
         return self.recipe == "auto" and key not in self.model_fields_set

@@ -208,7 +208,7 @@ def schedule_remaining_steps(
     kept: WeightAverage | BestWeights | None = None
     if averaged_steps:
         kept = WeightAverage(network, len(schedule) - averaged_steps + 1)
-    elif curve is not None and settings.recipe == "auto":
+    elif curve is not None and settings.keeps_best_weights:
         kept = BestWeights(network)
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
     checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, kept)

@@ -152,9 +152,7 @@ def test_noise_free_steps_end_once_they_raise_the_public_loss(
         take(self, number)
 
     monkeypatch.setattr(NoiseFreeSteps, "step", record)
-    train_model(
-        run, make_small_settings(recipe="auto", held_out=held_out_file, epochs=3, learning_rate=learning_rate)
-    )
+    train_model(run, make_small_settings(recipe="auto", held_out=held_out_file, epochs=3, learning_rate=learning_rate))
     assert numbers == list(range(len(numbers)))
     steps_in_epoch = len(numbers) // epochs
     assert len(numbers) == epochs * steps_in_epoch

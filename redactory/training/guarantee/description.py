@@ -6,6 +6,7 @@ examples is none of these: a card has the number that the settings assume.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.metrics import EpsilonInputs
 from redactory.training.guarantee.spec import LedgerFacts, TrainingSpec
 from redactory.training.model import get_library_name
+from redactory.training.recipe import describe_choices
 from redactory.training.settings import ENCODER_SOURCE
 
 
@@ -29,7 +31,9 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
             "neighbouring_relation": words[relation.value],
             "sampling": f"{mechanism.sampler.replace('_', ' ')}: each {unit} in each step at rate {rate:g}",
             "expected_batch_size": f"{mechanism.normaliser:,g}",
-            f"bound_on_{unit}s": settings.federated.users if trainer.samples_users else words["no_bound"],
+            f"bound_on_{unit}s": settings.federated.users
+            if trainer.samples_users
+            else settings.max_examples or words["no_bound"],
             f"{unit}s_assumed_by_settings": round(mechanism.normaliser / rate),
             "noisy_steps": spec.steps,
             "clipping": f"each {unit}'s {part} to L2 norm {mechanism.clip_norm:g}",
@@ -44,6 +48,8 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
     return {
         **described,
         "optimizer": _describe_optimizer(facts, spec),
+        "chosen_by_the_recipe": [] if facts.private_loop else describe_choices(settings, trainer),
+        "saved_weights": words["best" if settings.keeps_best_weights else "last"],
         "trainable_parameters": facts.trainable_parameters,
         "trainings_started": 1 + len(facts.other_trainings),
         "other_models_of_the_same_data": list(facts.other_trainings),
@@ -70,11 +76,16 @@ def describe_for_hub(
 
     ``run`` is the name of the curated run, and ``curve`` has the measurements on held-out public text.
     """
-    is_classifier, base, last = card["task"] == "classify", facts.base or {}, curve[-1] if curve else {}
+    is_classifier, base, measured_row = card["task"] == "classify", facts.base or {}, curve[-1] if curve else {}
+    if curve and facts.settings.keeps_best_weights:
+        measured_row = min(
+            curve[1:], key=lambda row: math.inf if row["loss"] is None else row["loss"], default=curve[0]
+        )
     if "encoder_sha256" in base:
         base = WORDS[ENCODER_SOURCE]["hub"]
     task = "text-classification" if is_classifier else "text-generation"
-    measured = [("loss", last.get("loss")), ("accuracy", 1.0 - last["error_rate"] if "error_rate" in last else None)]
+    error_rate = measured_row.get("error_rate")
+    measured = [("loss", measured_row.get("loss")), ("accuracy", None if error_rate is None else 1.0 - error_rate)]
     metrics = [{"type": name, "value": value} for name, value in measured if value is not None]
     results = [{"task": {"type": task}, "dataset": {"name": "held-out text", "type": "public"}, "metrics": metrics}]
     if card["holds"] and card["epsilon"] is not None:

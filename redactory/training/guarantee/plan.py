@@ -29,6 +29,7 @@ from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_b
 from redactory.training.guarantee.sweep import compare_networks, sweep_epsilons, sweep_sampling_rates
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.parameter_counts import count_max_parameters
+from redactory.training.recipe import describe_choices
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.bounded_accounting import (
@@ -131,13 +132,14 @@ def plan_guarantee(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
+        "recipe": describe_choices(settings, trainer),
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
     parameters, examples = plan["parameters"], compute_max_kept_examples(settings, inputs)
     accuracy = predict_accuracy(spec, examples, inputs.accuracy)
     plan |= {
         "accuracy": accuracy,
-        "verdict": judge_noise(spec, parameters, (accuracy or {}).get("retained_share")),
+        "verdict": judge_noise(spec, parameters, (accuracy or {}).get("retained_share"), examples),
         "sweep": sweep_sampling_rates(spec, plan["epsilon"], parameters),
         "networks": compare_networks(spec),
     }
