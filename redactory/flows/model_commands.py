@@ -108,14 +108,17 @@ def _list_epsilons(r: Result, meanings: Mapping[str, str]) -> list[tuple[str, st
 def _describe_noise(r: Result, rate: str) -> str:
     noise = ", noise multiplier {noise_multiplier:.4g} ({source}), delta {delta}"
     source = "found for the target" if r["noise_calibrated"] else "as given"
-    chosen = "\nChosen by the recipe: {choices}." if r["recipe"] else ""
-    text = "{trainer}: {steps:n noisy step} at rate " + rate + noise + chosen
-    return fill(text, r, source=source, choices=", ".join(r["recipe"]))
+    return fill("{trainer}: {steps:n noisy step} at rate " + rate + noise, r, source=source)
+
+
+def _describe_recipe_and_verdict(r: Result) -> Page:
+    yield f"Chosen by the recipe: {', '.join(r['recipe'])}." if r["recipe"] else None
+    yield fill("{verdict}.", r) if r["verdict"] is not None else None
 
 
 def _describe_training_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate} (epochs: {epochs})")
-    yield fill("{verdict}.", r) if r["verdict"] is not None else None
+    yield from _describe_recipe_and_verdict(r)
     groups = {f"epsilon_group, {size}": format_upper(value) for size, value in r["epsilon_group"].items()}
     rows = [
         *_list_epsilons(r, _GUARANTEED),
@@ -180,7 +183,7 @@ def _describe_selection_and_sweep(r: Result) -> Page:
 
 def _describe_unit_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate}" if "sampling_rate" in r else "{user_rate}")
-    yield fill("{verdict}.", r) if r["verdict"] is not None else None
+    yield from _describe_recipe_and_verdict(r)
     if r.get("noise") not in (None, r["noise_multiplier"]):
         yield fill("The noise is that of the sum (z = {noise:.4g}).", r)
     meanings = {
