@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from redactory.training.accounting import compare_examples, compare_units, find_noise
+from redactory.training.accounting import Comparison, compare_examples, compare_units, find_noise
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.calibration import NoiseSearch
 from redactory.training.mechanisms.mechanism import Relation
@@ -39,10 +39,12 @@ def test_a_chain_has_both_transitions() -> None:
 
 
 def test_approximate_noise_is_near_the_proved_one() -> None:
-    def find(is_proved: bool) -> float:
-        search = NoiseSearch(1.0, 0.1, 1e4, 1e-4, 1e4)
-        return find_noise(
-            lambda noise: compare_examples(spend(0.02, noise, 200), Relation.SUBSTITUTION), 3.0, 1e-5, search, is_proved
-        )
+    def compare(noise: float) -> Comparison:
+        return compare_examples(spend(0.02, noise, 200), Relation.SUBSTITUTION)
 
-    assert find(False) == pytest.approx(find(True), rel=0.01)
+    proved, approximate = (
+        find_noise(compare, 3.0, 1e-5, NoiseSearch(1.0, 0.1, 1e4, 1e-4, 1e4), is_proved) for is_proved in (True, False)
+    )
+    assert approximate == pytest.approx(proved, rel=0.01)
+    assert 2.997 < compare(proved).bound_epsilon(1e-5).upper <= 3.0
+    assert 2.997 < compare(approximate).approximate_epsilon(1e-5) <= 3.0
