@@ -207,7 +207,8 @@ class TrainSettings(Settings):
         None,
         description="Public text that no step learns from: the loss on it is measured after every epoch. A "
         "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
-        "file like public_text's, which does not affect the training. Training never stops early.",
+        "file like public_text's, which no step learns from. Recipe: 0.05 for crt and crt-drop of a language "
+        "model, if that is at least 20 texts; the weights with the least loss are saved. No noisy step is left out.",
     )
     name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
@@ -220,7 +221,9 @@ class TrainSettings(Settings):
         None,
         description="Conversations (input.text: messages) with their roles in a chat template; {} for the defaults.",
     )
-    epochs: PositiveInt = Field(3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps.")
+    epochs: PositiveInt = Field(
+        3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps. Recipe: 20 for classifiers."
+    )
 
     epsilon: PositiveFloat = Field(8.0, description="Target epsilon (substitution) that noise is calibrated to.")
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
@@ -228,7 +231,9 @@ class TrainSettings(Settings):
         None, description="Noise standard deviation over clip_norm; set it instead of calibrating to epsilon."
     )
     sampling_rate: Rate = Field(
-        0.01, description="Probability q of each example in each noisy step: chosen, never a count of private text."
+        0.01,
+        description="Probability q of each example in each noisy step: chosen, never a count of private text. "
+        "Recipe: 0.1 for classifiers.",
     )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
@@ -260,10 +265,12 @@ class TrainSettings(Settings):
     )
     learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of noise-free steps.")
     dp_learning_rate: PositiveFloat = Field(
-        1e-2, description="Learning rate of noisy steps; for pretrained transformers use a twentieth of it."
+        1e-2, description="Learning rate of noisy steps; recipe: by network (docs/how-to/train.md)."
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="linear, cosine: learning rates decay to zero over the training, by step number."
+        "constant",
+        description="linear, cosine: learning rates decay to zero over the training, by step number. Recipe: "
+        "linear, but for classifiers on an encoder.",
     )
     warm_up: Share = Field(
         0.0, description="Warm-up: the first share of the steps of a kind, in which their learning rate rises."
