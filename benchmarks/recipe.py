@@ -97,7 +97,7 @@ def make_settings(kind: str, classes: tuple[str, ...], epsilon: float, rate: flo
 def read_corpus(data: Path, name: str) -> tuple[tuple[str, ...], list[list[Row]]]:
     """Read the classes and both parts of a corpus."""
     parts = [
-        [json.loads(line) for line in (data / f"{name}_{part}.jsonl").read_text("utf-8").splitlines()]
+        [json.loads(line) for line in (data / f"{name}_{part}.jsonl").open(encoding="utf-8")]
         for part in ("train", "test")
     ]
     return tuple(sorted({row["label"] for row in parts[0]})), parts
