@@ -155,9 +155,14 @@ def test_the_parameters_of_a_folder_follow_from_its_configuration(tmp_path: Path
 
 @pytest.mark.slow
 def test_the_plan_says_what_the_theory_says(found: dict[str, Any]) -> None:
-    assert found["epsilon"] == found["epsilon_substitution"] == pytest.approx(2.8434, abs=1e-3)
-    assert found["epsilon_add_remove"] == pytest.approx(1.8282, abs=1e-3)
-    assert found["epsilon_bayesian"] == pytest.approx(0.712, abs=2e-3)
+    # proved bounds lie just above the values
+    for name, value in {
+        "epsilon_substitution": 2.8434,
+        "epsilon_add_remove": 1.8282,
+        "epsilon_bayesian": 0.712,
+    }.items():
+        assert value <= found[name] <= 1.01 * value
+    assert found["epsilon"] == found["epsilon_substitution"]
     assert found["epsilon_group"]["2"] == pytest.approx(9.33, rel=5e-3)
     assert (found["epsilon_confidentiality"], found["coverage_failure"]) == (None, None)
     assert "not measured" in found["reasons"]["epsilon_confidentiality"]
