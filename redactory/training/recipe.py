@@ -7,17 +7,12 @@ News and SST-2; those of language models from the trainings named in ``docs/how-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from redactory.training.models.settings import CLASSIFIER_KINDS
-
-if TYPE_CHECKING:
-    from redactory.training.settings import TrainSettings
-    from redactory.training.trainers.base import Trainer
+from dataclasses import dataclass
+from typing import Any
 
 _STEPS, _MIN_PASSES, _MAX_PASSES, _MAX_GRADIENTS = 200, 3, 20, 400_000
 """A classifier's noisy steps, its passes over the examples, and its example gradients if their number is known."""
-_CLASSIFIER_RATES = {"encoder": 0.06, "bag": 0.1, "folder": 5e-4}
+_CLASSIFIER_RATES = {"encoder": 0.06, "bag": 0.1, "lstm": 0.03, "folder": 5e-4}
 """Learning rates of noisy steps of classifiers, by ``model.kind``."""
 _OTHER_CLASSIFIER_RATE = 0.01
 _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
@@ -27,27 +22,42 @@ _PRETRAINING = {"pretraining_epochs": 3, "dp_learning_rate": 0.01}
 _HELD_OUT_SHARE = 0.05
 
 
-def choose_settings(settings: TrainSettings, trainer: Trainer) -> dict[str, Any]:
-    """Return what ``recipe: auto`` chooses for ``settings``, by key, whether or not the key is set."""
-    kind, passes = settings.model.kind, _choose_passes(settings.max_examples)
-    if kind != "encoder" and (trainer.noised_folder is None or trainer.samples_users):
+@dataclass(frozen=True)
+class RecipeInputs:
+    """What the recipe reads: ``kind`` is ``model.kind``, and ``sampling_rate`` is None unless it is set.
+
+    ``has_noisy_steps``: the trainer takes noisy steps on examples; ``learns_public_split``: and others on ``public/``.
+    """
+
+    task: str
+    kind: str
+    has_noisy_steps: bool
+    learns_public_split: bool
+    has_public_text: bool
+    max_examples: int | None
+    sampling_rate: float | None
+    default_sampling_rate: float
+
+
+def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
+    """Return the values that ``recipe: auto`` has for keys of the section ``train``."""
+    kind, passes = inputs.kind, _choose_passes(inputs.max_examples)
+    if kind != "encoder" and not inputs.has_noisy_steps:
         return {}
-    chosen: dict[str, Any] = {}
-    if settings.task == "classify":
-        chosen = {"sampling_rate": passes / _STEPS, "epochs": passes}
+    chosen: dict[str, Any] = {} if kind == "encoder" else {"learning_rate_schedule": "linear"}
+    if inputs.task == "classify":
+        chosen |= {"sampling_rate": passes / _STEPS, "epochs": passes}
         chosen["dp_learning_rate"] = _CLASSIFIER_RATES.get(kind, _OTHER_CLASSIFIER_RATE)
-        chosen |= {"clip_norm": 0.5} if kind == "encoder" else {"learning_rate_schedule": "linear"}
+        chosen |= {"clip_norm": 0.5} if kind == "encoder" else {}
     elif kind == "folder":
-        chosen = {**_FOLDER_RATES, "learning_rate_schedule": "linear"}
-    else:
-        chosen = {"learning_rate_schedule": "linear"}
-        if settings.public_text is not None:
-            chosen |= _PRETRAINING
-    if trainer.noise_free_folders[:1] == ("public",) and kind not in CLASSIFIER_KINDS:
+        chosen |= _FOLDER_RATES
+    elif inputs.has_public_text:
+        chosen |= _PRETRAINING
+    if inputs.learns_public_split and inputs.task != "classify":
         chosen["held_out"] = _HELD_OUT_SHARE
-    if settings.max_examples is not None:
-        rate = settings.sampling_rate if "sampling_rate" in settings.model_fields_set else chosen.get("sampling_rate")
-        chosen["expected_batch_size"] = settings.max_examples * (rate or settings.sampling_rate)
+    if inputs.max_examples is not None:
+        rate = inputs.sampling_rate or chosen.get("sampling_rate", inputs.default_sampling_rate)
+        chosen["expected_batch_size"] = inputs.max_examples * rate
     return chosen
 
 
@@ -56,14 +66,3 @@ def _choose_passes(max_examples: int | None) -> int:
     if max_examples is None:
         return _MAX_PASSES
     return max(_MIN_PASSES, min(_MAX_PASSES, _MAX_GRADIENTS // max_examples))
-
-
-def list_choices(settings: TrainSettings, trainer: Trainer) -> dict[str, Any]:
-    """Return the keys of ``settings`` that have the value of ``recipe: auto``; none if it is off."""
-    chosen = choose_settings(settings, trainer) if settings.recipe == "auto" else {}
-    return {key: value for key, value in chosen.items() if getattr(settings, key) == value}
-
-
-def describe_choices(settings: TrainSettings, trainer: Trainer) -> list[str]:
-    """Return the choices of ``recipe: auto``, as key and value."""
-    return [f"{key} {value}" for key, value in list_choices(settings, trainer).items()]

@@ -158,14 +158,15 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("own", "unit"),
     [
-        ({"trainer": "dpsgd"}, "one original conversation"),
+        ({"trainer": "dpsgd"}, "one original conversation, in the private split"),
+        ({"trainer": "dpsgd", "tokenizer": "shipped"}, "one original conversation"),
         ({"trainer": "crt-drop"}, "one secret in one turn of one conversation, replaced by <MASK>"),
         ({"chat": {"example": "turn"}}, "one secret in one example (a sentence or a turn), replaced by <MASK>"),
         (FEDERATED, "one user with all of their examples"),
     ],
 )
 def test_the_card_names_the_unit(made: Any, own: dict[str, Any], unit: str) -> None:
-    name = f"unit-{own.get('trainer', 'turn')}"
+    name = f"unit-{own.get('trainer', 'turn')}-{own.get('tokenizer', '')}"
     train = {**SMALL, "model": LSTM, "seed": None, **own, "name": name}
     card = redactory.train({**made[0], "train": train})["guarantee"]
     assert (card["unit"], card["holds"]) == (unit, True)

@@ -19,8 +19,6 @@ from redactory.training import TrainSettings, loop, train_model
 from redactory.training.loop import MAX_PUBLIC_PASSES, schedule_steps
 from redactory.training.mechanisms.ledger import NOISY_STEP
 from redactory.training.model import load_model
-from redactory.training.recipe import choose_settings, list_choices
-from redactory.training.settings import TRAINERS
 from redactory.training.steps import NoiseFreeSteps
 from tests.training.conftest import PUBLIC_TEXTS, SMALL_SETTINGS, make_small_settings
 from tests.training.test_resume import Killed, killing
@@ -41,7 +39,7 @@ OTHER_VALUES: dict[str, Any] = {
 
 def get_choices(**values: Any) -> dict[str, Any]:
     made = TrainSettings(**values)
-    return list_choices(made, TRAINERS[made.trainer])
+    return {key: value for key, value in made.choose_values().items() if f"{key} {value}" in made.describe_choices()}
 
 
 @settings(max_examples=100, deadline=None)
@@ -61,11 +59,11 @@ def test_a_set_key_wins_and_the_others_are_chosen(
     values["trainer"] = trainer
     explicit = {key: OTHER_VALUES[key] for key in is_set}
     made = TrainSettings(**values, **explicit)
-    chosen = choose_settings(made, TRAINERS[trainer])
+    chosen = made.choose_values()
     for key, value in {**chosen, **explicit}.items():
         assert getattr(made, key) == value
     assert made.model_fields_set == {*values, *explicit}
-    assert list_choices(made, TRAINERS[trainer]).keys() == chosen.keys() - is_set
+    assert {choice.split()[0] for choice in made.describe_choices()} == chosen.keys() - is_set
     # read again from a ledger, where every value is set, nothing changes
     assert TrainSettings.model_validate(made.model_dump()) == made
 

@@ -15,7 +15,6 @@ from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.metrics import EpsilonInputs
 from redactory.training.guarantee.spec import LedgerFacts, TrainingSpec
 from redactory.training.model import get_library_name
-from redactory.training.recipe import describe_choices
 from redactory.training.settings import ENCODER_SOURCE
 
 
@@ -48,7 +47,7 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
     return {
         **described,
         "optimizer": _describe_optimizer(facts, spec),
-        "chosen_by_the_recipe": [] if facts.private_loop else describe_choices(settings, trainer),
+        "chosen_by_the_recipe": [] if facts.private_loop else settings.describe_choices(),
         "saved_weights": words["best" if settings.keeps_best_weights else "last"],
         "trainable_parameters": facts.trainable_parameters,
         "trainings_started": 1 + len(facts.other_trainings),

@@ -29,7 +29,6 @@ from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_b
 from redactory.training.guarantee.sweep import compare_networks, sweep_epsilons, sweep_sampling_rates
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.parameter_counts import count_max_parameters
-from redactory.training.recipe import describe_choices
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.bounded_accounting import (
@@ -132,7 +131,7 @@ def plan_guarantee(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
-        "recipe": describe_choices(settings, trainer),
+        "recipe": settings.describe_choices(),
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
     parameters, examples = plan["parameters"], compute_max_kept_examples(settings, inputs)
