@@ -469,9 +469,7 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
         units=units,
         titles=_select_titles(card),
         # JSON is YAML
-        metadata="".join(
-            f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in card.get("hub", {}).items()
-        ),
+        metadata=yaml.safe_dump(card.get("hub", {}), sort_keys=False, allow_unicode=True),
         opened_with=format_loading_instructions(card["kind"], card["task"], card["model"]),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
