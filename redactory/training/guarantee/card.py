@@ -468,7 +468,6 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
         c=card,
         units=units,
         titles=_select_titles(card),
-        # JSON is YAML
         metadata=yaml.safe_dump(card.get("hub", {}), sort_keys=False, allow_unicode=True),
         opened_with=format_loading_instructions(card["kind"], card["task"], card["model"]),
         bounds=[] if units else list(_iterate_bounds(card)),
