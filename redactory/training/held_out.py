@@ -9,6 +9,7 @@ the training has the same bits with and without it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,12 +101,15 @@ class HeldOutCurve:
         self.rows = [row for row in saved_rows if row["step"] <= steps]
         return self.progress_text if self.rows else self.measure_loss(steps)
 
-    def measure_loss(self, steps: int) -> str:
-        """Measure after ``steps`` steps, store the result, and return it for the progress line."""
+    def measure_loss(self, steps: int, is_before_noise: bool = False) -> str:
+        """Measure after ``steps`` steps, store the result, and return it for the progress line.
+
+        ``is_before_noise``: between an epoch's noise-free steps and its noisy ones.
+        """
         measurement = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()
         )
-        self.rows.append({"step": steps, **measurement})
+        self.rows.append({"step": steps, **measurement, **({"before_noise": True} if is_before_noise else {})})
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
         write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
         return self.progress_text
@@ -146,6 +150,12 @@ def read_curve_rows(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a stored curve; empty without a file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows
+
+
+def find_saved_row(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Find the measurement of the weights that are saved: the least loss at the end of an epoch."""
+    ends = [row for row in rows[1:] if not row.get("before_noise")] or rows
+    return min(ends, key=lambda row: math.inf if row["loss"] is None else row["loss"])
 
 
 def _keep_finite(loss: float) -> float | None:

@@ -366,11 +366,12 @@ def iterate_remaining_steps(
         yield step_number, step
         held_out_loss: float | None = None
         if curve is not None and step.is_measured:
-            curve_text = curve.measure_loss(step_number)
+            curve_text = curve.measure_loss(step_number, not step.ends_epoch)
             held_out_loss = curve.rows[-1]["loss"]
             is_noise_free_over = ends_noise_free_steps(schedule, curve.rows)
         if kept is not None:
-            kept.add_weights(step_number, held_out_loss)
+            # at the end of an epoch: public text alone would prefer weights before its noisy steps
+            kept.add_weights(step_number, held_out_loss if step.ends_epoch else None)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
         if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
             previous = clock()

@@ -243,7 +243,7 @@ class WeightAverage:
 
 @dataclass
 class BestWeights:
-    """The weights at the least ``loss`` on held-out public text so far; None before the first measurement.
+    """The weights at the least ``loss`` on held-out public text after an epoch so far; None before the first.
 
     Formal guarantees: a function of weights that steps released and of public text: post-processing.
     """

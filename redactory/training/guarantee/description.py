@@ -6,7 +6,6 @@ examples is none of these: a card has the number that the settings assume.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from redactory.foundation.bounds import format_upper, round_up
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.metrics import EpsilonInputs
 from redactory.training.guarantee.spec import LedgerFacts, TrainingSpec
+from redactory.training.held_out import find_saved_row
 from redactory.training.model import get_library_name
 from redactory.training.settings import ENCODER_SOURCE
 
@@ -77,9 +77,7 @@ def describe_for_hub(
     """
     is_classifier, base, measured_row = card["task"] == "classify", facts.base or {}, curve[-1] if curve else {}
     if curve and facts.settings.keeps_best_weights:
-        measured_row = min(
-            curve[1:], key=lambda row: math.inf if row["loss"] is None else row["loss"], default=curve[0]
-        )
+        measured_row = find_saved_row(curve)
     if "encoder_sha256" in base:
         base = WORDS[ENCODER_SOURCE]["hub"]
     task = "text-classification" if is_classifier else "text-generation"
