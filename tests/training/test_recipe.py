@@ -21,7 +21,7 @@ from redactory.training.loop import MAX_PUBLIC_PASSES, schedule_steps
 from redactory.training.mechanisms.ledger import NOISY_STEP
 from redactory.training.model import load_model
 from redactory.training.steps import NoiseFreeSteps
-from tests.training.conftest import PUBLIC_TEXTS, SMALL_SETTINGS, make_small_settings
+from tests.training.conftest import PUBLIC_TEXTS, SMALL_SETTINGS, make_small_settings, write_run
 from tests.training.test_resume import Killed, killing
 
 MakeRun = Callable[[], RunFolder]
@@ -81,11 +81,13 @@ def test_choices_of_classifiers_and_language_models() -> None:
     assert TrainSettings(recipe="fixed", **CLASSIFIER).epochs == TrainSettings.model_fields["epochs"].default
 
 
-def test_more_examples_than_declared_are_refused(fresh_run: MakeRun) -> None:
-    run = fresh_run()
-    manifest = read_json(run.manifest)
-    assert "counts" not in manifest
-    assert train_model(run, make_small_settings(max_examples=1))  # the run says nothing of their number
+def test_more_examples_than_declared_are_refused(tmp_path: Path) -> None:
+    counts = {"examples": 50, "private": 27, "private_duplicate": 2, "quarantined": 1, "public": 20}
+    run = write_run(tmp_path / "RUN", counts=counts)
+    with pytest.raises(ConfigurationError, match="max_examples is 29, but noisy steps draw from 30 examples"):
+        train_model(run, make_small_settings(max_examples=29))
+    assert not run.get_model_folder("crt").root.exists()
+    assert train_model(run, make_small_settings(max_examples=30))["guarantee"]["training"]["bound_on_examples"] == 30
 
 
 @pytest.fixture
