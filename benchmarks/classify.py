@@ -50,7 +50,7 @@ from redactory.training.model import TextClassifier, load_classifier
 from redactory.training.models.adapted_encoder import AdaptedClassifier
 from redactory.training.models.frozen_encoder import FrozenEncoder, open_encoder
 from redactory.training.models.settings import FrozenEncoderSettings
-from redactory.training.settings import ENCODER_DEFAULTS
+from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]
 PARTS = ("accuracy", "attack", "rivals", "cost", "curves", "adapters", "folder")
@@ -388,7 +388,7 @@ def summarize(store: Store, sets: Mapping[str, LabelledSet]) -> Row:
         "settings": {
             "trainer": "dpsgd",
             "model": "encoder (the default): a linear layer on the vectors of the package's multilingual-e5-small",
-            "defaults": ENCODER_DEFAULTS,
+            "defaults": TrainSettings(trainer="dpsgd", task="classify", classes=("a", "b")).choose_values(),
             "changed": "epsilon, name and threads (1); train.seed is not set",
             "relation": "substitution: one example is exchanged for another one",
             "delta": DELTA,

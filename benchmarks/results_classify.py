@@ -116,3 +116,54 @@ def classify() -> Row:
         ),
         "no_leak": all(row["auc"]["low"] <= 0.5 for row in found["attack"]["rows"] if row["epsilon"] is not None),
     }
+
+
+_AIMS, _KINDS = {"ag": 0.66, "sst": 0.70}, ("bag", "lstm")
+
+
+def recipe() -> Row:
+    """The grid behind the recipe of fresh classifiers, and the two corpora that it was tried on."""
+    found = data.read("recipe")
+    means = found["means"]
+    pairs = sorted({(row["kind"], row["learning_rate"]) for row in means})
+    cells = {(row["kind"], row["learning_rate"], row["epsilon"]): row for row in means}
+    epsilons = sorted({row["epsilon"] for row in means})
+
+    def write(row: Row | None) -> str:
+        return "–" if row is None else f"{100 * row['accuracy']:.1f} / {row['log_loss']:.2f}"
+
+    def is_kind(row: Row, kind: str) -> bool:
+        return bool(row["epsilon"] == 8.0 and row["kind"] == kind)
+
+    checks = [row for row in found["rows"] if row["part"] == "check"]
+    return {
+        "corpora": "; ".join(found["corpora"].values()),
+        "means": table(
+            ("network", "learning rate", *(f"ε = {epsilon:g}" for epsilon in epsilons), "corpora"),
+            (
+                (
+                    f"`{kind}`",
+                    f"{rate:g}",
+                    *(write(cells.get((kind, rate, epsilon))) for epsilon in epsilons),
+                    max(row["corpora"] for row in means if (row["kind"], row["learning_rate"]) == (kind, rate)),
+                )
+                for kind, rate in pairs
+            ),
+        ),
+        "checks": table(
+            ("corpus", "network", "ε", "largest class", "accuracy", "log loss", "trainings"),
+            (
+                (
+                    {"ag": "AG News", "sst": "SST-2"}[row["corpus"]],
+                    f"`{row['kind']}`",
+                    f"{row['epsilon']:g}",
+                    f"{100 * row['majority']:.1f}",
+                    f"{100 * row['accuracy']:.1f}",
+                    f"{row['log_loss']:.2f}",
+                    row["seeds"],
+                )
+                for row in sorted(checks, key=lambda row: (row["corpus"], row["kind"], row["epsilon"]))
+            ),
+        ),
+        **{kind: [row["accuracy"] >= _AIMS[row["corpus"]] for row in checks if is_kind(row, kind)] for kind in _KINDS},
+    }

@@ -492,6 +492,8 @@ BESIDE = (
     *("training.model.load_model", "training.model.LanguageModel", "training.model.load_classifier"),
     *("training.model.TextClassifier", "training.tokenizer.Tokenizer", "training.clipping.clipped_backward"),
     *("training.private_loop.PrivateLoop", "training.private_loop.PrivateLoopStep"),
+    *("training.integrations.transformers_trainer.PrivateTrainer", "training.integrations.trackers.open_trackers"),
+    "training.integrations.transformers_trainer.PrivateTrainerMixin",
     *("training.shard_dataset.ShardDataset", "redaction.folder.RunFolder", "redaction.folder.ModelFolder"),
 )
 """What is public and not a name of the package itself."""

@@ -33,6 +33,7 @@ def main() -> None:
             step.backward()  # in place of accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
+            accelerator.print(step.number, step.metrics)  # public: epsilon so far, and the loss of public examples
         card = loop.finish()["guarantee"]
     print(f"{card['steps']} steps with noise, epsilon {card['epsilon']:.2f} at delta {card['delta']}")
 

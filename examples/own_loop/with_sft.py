@@ -2,17 +2,17 @@
 
 import torch
 from peft import LoraConfig
-from private_steps import PrivateSteps
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import SFTConfig, SFTTrainer
 
 from redactory.training import PrivateLoop, TrainSettings
+from redactory.training.integrations import PrivateTrainerMixin
 
 FOLDER = "small-qwen3"
 
 
-class PrivateSFTTrainer(PrivateSteps, SFTTrainer):
+class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
     """An ``SFTTrainer`` whose steps are those of a loop."""
 
 
@@ -59,10 +59,8 @@ def main() -> None:
         arguments = SFTConfig(
             "sft-output",
             learning_rate=1e-3,
-            max_grad_norm=0.0,
             gradient_checkpointing=False,
             use_cpu=True,
-            report_to="none",
             save_strategy="no",
             disable_tqdm=True,
             bf16=False,

@@ -1,14 +1,10 @@
 """The same as a ``transformers.Trainer``."""
 
 import torch
-from private_steps import PrivateSteps
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 
 from redactory.training import PrivateLoop, TrainSettings
-
-
-class PrivateTrainer(PrivateSteps, Trainer):
-    """A ``Trainer`` whose steps are those of a loop."""
+from redactory.training.integrations import PrivateTrainer
 
 
 def main() -> None:
@@ -28,13 +24,11 @@ def main() -> None:
     with PrivateLoop("run", settings) as loop:
         sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
         network = LlamaForCausalLM(LlamaConfig(vocab_size=loop.tokenizer.size, **sizes))
-        # gradients are clipped and noised already, and are not to be changed
         arguments = TrainingArguments(
             "trainer-output",
             learning_rate=1e-3,
-            max_grad_norm=0.0,
+            logging_steps=2,  # the loss of public steps, and epsilon so far
             use_cpu=True,
-            report_to="none",
             save_strategy="no",
             disable_tqdm=True,
         )

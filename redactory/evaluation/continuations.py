@@ -157,17 +157,14 @@ def _score_token_rows(
 
     scores, done = np.zeros(len(tokens)), 0
 
-    def score_subtree(
-        depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any
-    ) -> None:
-        """Add the token at ``depth`` of the strings ``rows``, and all later ones.
+    def score_subtree(depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], state: Any) -> None:
+        """Add all tokens after ``depth`` of the strings ``rows``.
 
-        ``prefix`` [rows] is the row of ``log_probs`` [B, V] and of ``state`` for the tokens before. Rows of one prefix
-        are adjacent, as are those of one token under it.
+        ``prefix`` [rows] is the row of ``state`` for the tokens before. Rows of one prefix are adjacent, as are those
+        of one token under it. Log probabilities are not kept while deeper ones are computed.
         """
         nonlocal done
         column = tokens[rows, depth]
-        scores[rows] += log_probs[to_index_tensor(prefix), to_index_tensor(column)].double().cpu().numpy()
         is_longer = lengths[rows] > depth + 1
         if ended := len(rows) - int(is_longer.sum()):
             done += ended
@@ -182,8 +179,17 @@ def _score_token_rows(
             chunk_starts = first[start : start + batch]
             below = slice(chunk_starts[0], ends[start + len(chunk_starts)])
             parents = to_index_tensor(prefix[chunk_starts])
-            after = model.network.step(to_index_tensor(column[chunk_starts]), tuple(part[parents] for part in state))
-            score_subtree(depth + 1, rows[below], child[below] - start, *after)
+            next_log_probs, new_state = model.network.step(
+                to_index_tensor(column[chunk_starts]), tuple(part[parents] for part in state)
+            )
+            add_scores(depth + 1, rows[below], child[below] - start, next_log_probs)
+            del next_log_probs
+            score_subtree(depth + 1, rows[below], child[below] - start, new_state)
+
+    def add_scores(depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any) -> None:
+        """Add the token at ``depth`` of the strings ``rows``, from the row ``prefix`` of ``log_probs`` [B, V]."""
+        positions = to_index_tensor(prefix), to_index_tensor(tokens[rows, depth])
+        scores[rows] += log_probs[positions].double().cpu().numpy()
 
     def to_index_tensor(values: NDArray[Any]) -> Any:
         return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
@@ -195,7 +201,8 @@ def _score_token_rows(
         log_probs, state, device = _run_model_on_prefix(model, prefix_tokens)
         batch = _compute_batch_size(log_probs.shape[-1], state, read, tokens.shape[1])
         rows = np.arange(len(tokens))
-        score_subtree(0, rows, np.zeros_like(rows), log_probs, state)
+        add_scores(0, rows, np.zeros_like(rows), log_probs)
+        score_subtree(0, rows, np.zeros_like(rows), state)
     return scores
 
 
@@ -204,4 +211,4 @@ def _compute_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: in
     # a cache has grown by `extra_tokens` positions at the deepest prefixes
     row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
     most = training.numerics.compute_max_rows(vocabulary, _LARGEST_BATCH)
-    return max(_SMALLEST_BATCH, min(most, _STATE_BYTES_AT_ONCE // row))
+    return min(most, max(_SMALLEST_BATCH, _STATE_BYTES_AT_ONCE // row))

@@ -104,10 +104,11 @@ def _generate_batch(
     device = next(network.parameters()).device
     generated: list[list[int]] = [[] for _ in prompts]
     rows = np.arange(len(prompts))
-    reading = np.asarray([prompt[0] for prompt in prompts])
-    position = 0
+    position = min(map(len, prompts)) - 1
+    reading = np.asarray([prompt[position] for prompt in prompts])
     with torch.inference_mode():
-        state = network.make_initial_state(len(prompts))
+        common = torch.tensor([prompt[:position] for prompt in prompts], dtype=torch.int64, device=device)
+        state = network.read_tokens(common, network.make_initial_state(len(prompts)))
         while len(rows):
             log_probs, state = network.step(torch.from_numpy(reading).to(device), state)
             position += 1

@@ -91,6 +91,7 @@ PRIVACY_UNIT_LINES: PlotLines = (
     ("epsilon", "sound", BLUE, "-"),
     ("epsilon_as_published", "as published, not a guarantee", GREY, ":"),
 )
+TARGET_LINES: PlotLines = (("noise_multiplier", "noise multiplier", BLUE, "o-"), ("error", "error", RED, "o--"))
 _ATTACK_LINES: PlotLines = (
     ("individual", "perplexity", BLUE, "-"),
     ("reference", "likelihood ratio, one reference", RED, "--"),
@@ -106,12 +107,14 @@ _CANARY_COLOURS = {
 }
 
 
-def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES) -> str:
-    """Plot ``curve``, the plan's rows of ``steps`` and epsilons; a line ends at the last finite value."""
+def plot_epsilon(
+    curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES, x: str = "steps", y: str = "epsilon"
+) -> str:
+    """Plot ``lines`` of ``curve``, rows of a plan, against the key ``x``; a line ends at the last finite value."""
 
     def draw(axes: Axes) -> None:
         for key, description, colour, style in lines:
-            points = [(row["steps"], row[key]) for row in curve if row.get(key) is not None]
+            points = [(row[x], row[key]) for row in curve if row.get(key) is not None]
             if points:
                 axes.plot(*zip(*points, strict=True), style, color=colour, label=description)
         axes.set_xlim(left=0)
@@ -119,7 +122,7 @@ def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_
         if axes.lines:
             axes.legend()
 
-    return draw_svg(draw, title, "noisy steps", "epsilon")
+    return draw_svg(draw, title, {"steps": "noisy steps"}.get(x, x), y)
 
 
 def plot_membership(result: Result) -> str:

@@ -76,10 +76,12 @@ def measure_accuracy(
     """Return the share of ``texts`` whose class in ``classes`` the model predicts wrongly: UeDP's test error rate.
 
     Only texts with one of the model's classes count; ``left_out`` is the number of others. Returns {error_rate, errors,
-    texts, majority_error_rate (of always predicting the most frequent class), log_loss (nats), classes, confusion
-    ([i][j]: of class i predicted as j), by_class, left_out}; a rate over nothing is null. ``InputError`` if no text has
-    one of the classes.
+    texts, majority_error_rate (of always predicting the most frequent class), log_loss (nats), f1 and auc (macro
+    averages: of each class that occurs against the rest), classes, confusion ([i][j]: of class i predicted as j),
+    by_class, left_out}; a value over nothing is null. ``InputError`` if no text has one of the classes.
     """
+    from sklearn.metrics import f1_score, roc_auc_score
+
     numbers = {name: number for number, name in enumerate(model.classes)}
     counted = [row for row, name in enumerate(classes) if name in numbers]
     if not counted:
@@ -96,12 +98,20 @@ def measure_accuracy(
     class_counts, taken = confusion.sum(1).tolist(), confusion.sum(0).tolist()
     wrong = (confusion.sum(1) - confusion.diagonal()).tolist()
     without = sum(name is None for name in classes)
+    f1 = f1_score(true, scores.argmax(1), labels=range(len(numbers)), average=None, zero_division=0.0)
+    aucs = [
+        float(roc_auc_score(true == number, scores[:, number])) if 0 < class_counts[number] < len(counted) else None
+        for number in range(len(numbers))
+    ]
+    f1s = [float(value) if n else None for value, n in zip(f1, class_counts, strict=True)]
     return {
         "error_rate": sum(wrong) / len(counted),
         "errors": sum(wrong),
         "texts": len(counted),
         "majority_error_rate": 1.0 - max(class_counts) / len(counted),
         "log_loss": float(-scores[np.arange(len(true)), true].mean()),
+        "f1": _compute_mean(f1s),
+        "auc": _compute_mean(aucs),
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
@@ -111,8 +121,18 @@ def measure_accuracy(
                 "errors": errors,
                 "error_rate": errors / n if n else None,
                 "predicted": predicted,
+                "f1": class_f1,
+                "auc": auc,
             }
-            for name, n, errors, predicted in zip(numbers, class_counts, wrong, taken, strict=True)
+            for name, n, errors, predicted, class_f1, auc in zip(
+                numbers, class_counts, wrong, taken, f1s, aucs, strict=True
+            )
         ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }
+
+
+def _compute_mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the known ``values``; None if there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -222,15 +222,22 @@ def _describe_perplexity(r: Result) -> Page:
 
 
 def _describe_accuracy(r: Result) -> Page:
-    total = {"class": "all", "texts": r["texts"], "error_rate": r["error_rate"], "predicted": r["texts"]}
+    total = {
+        "class": "all",
+        "texts": r["texts"],
+        "predicted": r["texts"],
+        **{k: r[k] for k in ("error_rate", "f1", "auc")},
+    }
     columns = {
         "class": "{class}",
         "texts": "{texts}",
         "errors": "{error_rate:.2%}",
         "texts predicted as it": "{predicted}",
+        "F1": "{f1:.3f}",
+        "AUC": "{auc:.3f}",
     }
     yield table(f"Test error rate of {r['model']}", columns, [*r["by_class"], total])
-    yield fill("Always predicting the most frequent class: {majority_error_rate:.2%}", r)
+    yield fill("Always predicting the most frequent class: {majority_error_rate:.2%}; log loss {log_loss:.3f} nats", r)
     for row in r["by_class"]:
         if row["predicted"] == r["texts"] and r["majority_error_rate"]:
             yield fill("Warning: it predicts one class, {class}, for all texts: it has not learned the others.", row)

@@ -79,10 +79,13 @@ def plan_training(
     config: Annotated[str | None, Argument(metavar="[CONFIG]", help="A configuration (.yaml).")] = None,
     settings: opt.Settings = None,
     output: opt.Output = None,
-    plot: Annotated[Path | None, Option(help="SVG file: plot of epsilon against steps.")] = None,
+    plot: Annotated[Path | None, Option(help="SVG file: plot of epsilon against steps, or of the sweep.")] = None,
+    sweep: Annotated[str | None, Option(help="epsilon: what other targets would need and cost.")] = None,
 ) -> Shown:
     """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
-    r = redactory.plan(config, progress=report_progress, output=output, plot=plot, **opt.parse_settings(settings))
+    r = redactory.plan(
+        config, progress=report_progress, output=output, plot=plot, sweep=sweep, **opt.parse_settings(settings)
+    )
     describe_units = _describe_unit_plan if "epsilon_sound" in r else _describe_training_plan
     return r, _describe_message_plan(r) if "sampling" in r else describe_units(r)
 
@@ -108,8 +111,14 @@ def _describe_noise(r: Result, rate: str) -> str:
     return fill("{trainer}: {steps:n noisy step} at rate " + rate + noise, r, source=source)
 
 
+def _describe_recipe_and_verdict(r: Result) -> Page:
+    yield f"Chosen by the recipe: {', '.join(r['recipe'])}." if r["recipe"] else None
+    yield fill("{verdict}.", r) if r["verdict"] is not None else None
+
+
 def _describe_training_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate} (epochs: {epochs})")
+    yield from _describe_recipe_and_verdict(r)
     groups = {f"epsilon_group, {size}": format_upper(value) for size, value in r["epsilon_group"].items()}
     rows = [
         *_list_epsilons(r, _GUARANTEED),
@@ -131,20 +140,20 @@ def _describe_training_plan(r: Result) -> Page:
     yield from _describe_selection_and_sweep(r)
     published = "As published, not a guarantee: epsilon {epsilon}, Bayesian {epsilon_bayesian}."
     yield fill(published, r["as_published"]) if r["as_published"] is not None else None
-    yield fill("Epsilon against steps: {plot}", r) if "plot" in r else None
+    yield fill("Plot: {plot}", r) if "plot" in r else None
 
 
-_SWEEP_COLUMNS = {
-    "rate": "{sampling_rate}",
-    "steps": "{steps}",
-    "noise": "{noise_multiplier:.3g}",
-    "each": "{noise_per_coordinate:.2g}",
-    "all": "{noise:.3g}",
-    "to signal": "{noise_to_signal:.3g}",
-    "error": "{error:.3f}",
-    "gradients": "{cost:,.0f}",
-    "": "{mark}",
-}
+_EFFECT_COLUMNS = {"to signal": "{noise_to_signal:.3g}", "error": "{error:.3f}"}
+_NOISE_COLUMNS = {"noise": "{noise_multiplier:.3g}", **_EFFECT_COLUMNS}
+_SWEEP_COLUMNS = {"computation": "{computation:g}", "rate": "{sampling_rate}", "steps": "{steps}", **_NOISE_COLUMNS}
+_SWEEP_COLUMNS |= {"learning rate": "{learning_rate:.2g}", "": "{mark}"}
+_NETWORK_COLUMNS = {"network": "{network}", "parameters": "{parameters}", **_EFFECT_COLUMNS, "": "{mark}"}
+_TARGET_COLUMNS = {"epsilon": "{epsilon:g}", **_NOISE_COLUMNS}
+
+
+def _mark_rows(rows: Sequence[Result]) -> list[Result]:
+    marks = (", ".join(["the plan"] * row["planned"] + ["best"] * row.get("best", False)) for row in rows)
+    return [{**row, "mark": mark} for row, mark in zip(rows, marks, strict=True)]
 
 
 def _describe_selection_and_sweep(r: Result) -> Page:
@@ -157,19 +166,24 @@ def _describe_selection_and_sweep(r: Result) -> Page:
         columns = {"selections": "{selections}", "delta": "{delta}", "epsilon of all": "{epsilon}"}
         columns["threshold for the epsilon of one"] = "{threshold}"
         yield table("Selections per year, for a user in each of them", columns, selection["year"])
-    marks = (", ".join(["the plan"] * row["planned"] + ["best"] * row["best"]) for row in r["sweep"])
-    rows = [{**row, "mark": mark} for row, mark in zip(r["sweep"], marks, strict=True)]
-    yield table("At the same epsilon, for half, the same and twice the computation", _SWEEP_COLUMNS, rows)
+    title = "At about the same epsilon, for up to 16 times the computation (best of each; all with --json)"
+    yield table(title, _SWEEP_COLUMNS, rows := _mark_rows([row for row in r["sweep"] if row["selected"]]))
+    if (targets := r.get("epsilon_sweep")) is not None:
+        shares = {"accuracy left": "{retained_share:.0%}"} if r["accuracy"] is not None else {}
+        columns = {**_TARGET_COLUMNS, **shares, "": "{mark}"}
+        yield table("Other targets, about, with these steps", columns, _mark_rows(targets))
+    yield table("Other networks with this noise", _NETWORK_COLUMNS, _mark_rows(r["networks"]))
     if rows:
-        yield "Noise: the multiplier; each: the deviation on each coordinate of the mean gradient."
+        yield "Noise: the multiplier; learning rate: that of noisy steps, scaled to their number."
     if rows and r["parameters"] is not None:
-        yield fill("All: the norm on all {parameters} of them, at most; to signal: over the sum of their gradients.", r)
-        yield "Error: upper bound from steps and noise."
+        yield fill("To signal: the noise of all steps on {parameters} parameters, over the sum of their gradients.", r)
+        yield "Error: upper bound from steps and noise; a smaller network also learns less without noise."
     yield from describe_remarks(r)
 
 
 def _describe_unit_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate}" if "sampling_rate" in r else "{user_rate}")
+    yield from _describe_recipe_and_verdict(r)
     if r.get("noise") not in (None, r["noise_multiplier"]):
         yield fill("The noise is that of the sum (z = {noise:.4g}).", r)
     meanings = {
@@ -180,6 +194,7 @@ def _describe_unit_plan(r: Result) -> Page:
     rows = _list_epsilons(r, {name: words for name, words in meanings.items() if name in r})
     rows += [(f"curve, {size}", format_upper(value), _describe_size(r, size)) for size, value in r["curve"].items()]
     yield table("What it would guarantee", ("metric", "", "relation"), rows)
+    yield None if r["curve"] else "For other numbers of examples, add --set 'group_sizes=[1, 4, 16]'."
     if r.get("K") is not None:
         yield fill("K = {K}: what one unit contributes at most.", r)
     if r.get("M") is not None:
@@ -203,7 +218,7 @@ def _describe_unit_plan(r: Result) -> Page:
         yield table("Examples that are kept, by what they mention", header, rows)
     reason = r["reasons"].get("epsilon_as_published")
     yield fill("As published, not a guarantee: {epsilon_as_published}", r) + (f" ({reason})." if reason else ".")
-    yield fill("Epsilon against steps: {plot}", r) if "plot" in r else None
+    yield fill("Plot: {plot}", r) if "plot" in r else None
 
 
 _SUGGESTED = " (suggested)"

@@ -293,12 +293,15 @@ def train(
     output: opt.Output = None,
     trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
     name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
+    tracker: Annotated[
+        list[str] | None, Option(help="Send public metrics to tensorboard, mlflow or wandb. Repeatable.")
+    ] = None,
     settings: opt.Settings = None,
 ) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
     changes = opt.parse_settings(settings) | drop_unset(trainer=trainer, name=name)
     _print_remarks(config, output, **changes)
-    result = redactory.train(config, output=output, progress=report_progress, **changes)
+    result = redactory.train(config, output=output, trackers=tracker or (), progress=report_progress, **changes)
     return result, describe_training(result)
 
 

@@ -4,9 +4,11 @@ from . import accounting as accounting
 from . import data as data
 from . import guarantee as guarantee
 from . import histogram as histogram
+from . import integrations as integrations
 from . import ldp as ldp
 from . import model as model
 from . import numerics as numerics
+from . import parameter_counts as parameter_counts
 from . import train as train
 from . import uedp as uedp
 from . import vocabulary as vocabulary

@@ -304,6 +304,12 @@ class Batch:
         parts = (self.inputs, self.targets, self.real, self.rows, self.loss_mask)
         return Batch(*(part if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
+    def count_targets(self) -> int:
+        """Count the tokens in the loss, or the examples for classification; at least 1."""
+        if self.targets.shape[1] != self.real.shape[1]:
+            return len(self.targets)
+        return max(1, int((self.real if self.loss_mask is None else self.loss_mask).sum()))
+
     def select_example(self, index: int) -> Batch:
         """Return the example at ``index`` as a batch of one, without padding."""
         row_slice, length = slice(index, index + 1), int(self.real[index].sum())

@@ -9,6 +9,7 @@ the training has the same bits with and without it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from redactory.training.settings import TRAINERS, TrainSettings
 FORMAT, HELD_OUT_KEY = "redactory-held-out/1", "train.held_out"
 _MAX_TEXTS = 2_000
 """Maximum number of measured texts, evenly spread, so that measuring does not delay an epoch."""
+MIN_CHOSEN_TEXTS = 20
+"""Fewest texts that the recipe holds out: fewer cost more training text than their loss is worth."""
 NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
@@ -46,7 +49,10 @@ class HeldOutText:
     def from_settings(
         cls, run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
     ) -> HeldOutText | None:
-        """Select the texts of ``train.held_out``, or None if unset; ``ConfigurationError`` if there are none."""
+        """Select the texts of ``train.held_out``; None if unset, or chosen by the recipe and too few to measure with.
+
+        ``ConfigurationError`` if there are none.
+        """
         if settings.held_out is None:
             return None
         rows = NO_ROWS
@@ -68,6 +74,8 @@ class HeldOutText:
             for candidate in selected
             if candidate[0].split() and (not settings.classes or candidate[1] in settings.classes)
         ]
+        if len(selected) < MIN_CHOSEN_TEXTS and settings.is_chosen("held_out"):
+            return None
         if not selected:
             raise ConfigurationError(f"{HELD_OUT_KEY}: no text is held out; set a larger share, or another file")
         selected = selected[:: math.ceil(len(selected) / _MAX_TEXTS)]
@@ -93,12 +101,15 @@ class HeldOutCurve:
         self.rows = [row for row in saved_rows if row["step"] <= steps]
         return self.progress_text if self.rows else self.measure_loss(steps)
 
-    def measure_loss(self, steps: int) -> str:
-        """Measure after ``steps`` steps, store the result, and return it for the progress line."""
+    def measure_loss(self, steps: int, is_before_noise: bool = False) -> str:
+        """Measure after ``steps`` steps, store the result, and return it for the progress line.
+
+        ``is_before_noise``: between an epoch's noise-free steps and its noisy ones.
+        """
         measurement = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()
         )
-        self.rows.append({"step": steps, **measurement})
+        self.rows.append({"step": steps, **measurement, **({"before_noise": True} if is_before_noise else {})})
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
         write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
         return self.progress_text
@@ -139,6 +150,12 @@ def read_curve_rows(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a stored curve; empty without a file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows
+
+
+def find_saved_row(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Find the measurement of the weights that are saved: the least loss at the end of an epoch."""
+    ends = [row for row in rows[1:] if not row.get("before_noise")] or rows
+    return min(ends, key=lambda row: math.inf if row["loss"] is None else row["loss"])
 
 
 def _keep_finite(loss: float) -> float | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress
@@ -27,8 +29,10 @@ from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.frozen_encoder import AnyCodec
 from redactory.training.models.network import Network
+from redactory.training.numerics import limit_batch_tokens
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
+    BestWeights,
     NoiseFreeSteps,
     NoisySteps,
     ScheduledOptimizer,
@@ -38,6 +42,9 @@ from redactory.training.steps import (
     set_flat_parameters,
 )
 from redactory.training.uedp.units import EncodedExamples, OriginalExamples, encode_examples, encode_public_text
+
+MAX_PUBLIC_PASSES = 10
+"""Maximum passes over a small public split in an epoch: an LSTM overfits a few texts after tens of them."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,11 @@ class TrainingContext:
             *arguments, settings.public_batch_size, self.stream, purpose=purpose, precision=settings.precision
         )
 
+    @property
+    def max_physical_batch_tokens(self) -> int:
+        """The setting, or fewer tokens if the network keeps the logits of a large vocabulary."""
+        return limit_batch_tokens(self.network, self.settings.max_physical_batch_tokens)
+
     def make_noisy_steps(
         self,
         scheduled_optimizer: ScheduledOptimizer,
@@ -139,7 +151,7 @@ class TrainingContext:
             scheduled_optimizer,
             examples.examples,
             mechanism,
-            self.settings.max_physical_batch_tokens,
+            self.max_physical_batch_tokens,
             self.stream,
             ledger,
             examples.excluded_mask,
@@ -155,7 +167,11 @@ class StepKinds(NamedTuple):
 
 
 class ScheduledStep(NamedTuple):
-    """One step of the training: its ``kind``, ``number`` within the kind, and values for the progress line."""
+    """One step of the training: its ``kind``, ``number`` within the kind, and values for the progress line.
+
+    After it the loss on held-out text is measured if ``is_measured``. It is left out if ``is_skippable`` and noise-free
+    steps no longer lower that loss (:func:`ends_noise_free_steps`).
+    """
 
     kind: StepKind
     number: int
@@ -164,6 +180,8 @@ class ScheduledStep(NamedTuple):
     total: int
     is_noisy: bool
     ends_epoch: bool
+    is_measured: bool = False
+    is_skippable: bool = False
 
 
 def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> list[ScheduledStep]:
@@ -171,7 +189,8 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
 
     First pretraining and ``public_pretraining_epochs`` passes over public examples, then the epochs. Each has its
     noise-free steps first (CRT, Algorithm 1, lines 6 and 7), or, with ``public_share``, both kinds in an order drawn
-    for that epoch.
+    for that epoch. Unless ``min_public_steps`` is set, ``recipe`` auto passes over a small split at most
+    :data:`MAX_PUBLIC_PASSES` times an epoch.
 
     Formal guarantees: the number of noisy steps and their positions are functions of constants, the size of the public
     split and random draws, so they are equal in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
@@ -184,7 +203,10 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
     noise_free_steps, public_first_steps = 0, 0
     if noise_free is not None and len(noise_free.rows):
         public_first_steps = settings.public_pretraining_epochs * noise_free.steps_per_pass
-        noise_free_steps = noise_free.steps_per_pass * math.ceil(settings.min_public_steps / noise_free.steps_per_pass)
+        passes = math.ceil(settings.min_public_steps / noise_free.steps_per_pass)
+        if settings.is_chosen("min_public_steps"):
+            passes = min(passes, MAX_PUBLIC_PASSES)
+        noise_free_steps = noise_free.steps_per_pass * passes
         if public_share is not None:
             noise_free_steps = round(noisy_steps * public_share / (1.0 - public_share))
     steps = list[ScheduledStep]()
@@ -195,7 +217,9 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
     ):
         for number in range(count):
             assert kind is not None
-            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, number + 1 == count))
+            is_last = number + 1 == count
+            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, is_last, is_last))
+    is_limited = settings.recipe == "auto" and noisy_steps > 0 and public_share is None
     for epoch in range(settings.epochs):
         is_noisy_order = np.arange(noise_free_steps + noisy_steps) >= noise_free_steps
         if public_share is not None:
@@ -209,13 +233,25 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
             number, ends_epoch = first + epoch * count + finished[is_noisy], position == len(is_noisy_order)
             finished[is_noisy] += 1
             label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
-            steps.append(ScheduledStep(kind, number, label, finished[is_noisy], count, is_noisy, ends_epoch))
+            is_skippable = is_limited and not is_noisy
+            is_measured = ends_epoch or (is_skippable and finished[is_noisy] == count)
+            place = (finished[is_noisy], count, is_noisy, ends_epoch, is_measured, is_skippable)
+            steps.append(ScheduledStep(kind, number, label, *place))
     if settings.learning_rate_schedule != "constant" or settings.warm_up:
         for kind in filter(None, step_kinds):
             optimizer = kind.scheduled_optimizer
             optimizer.steps = sum(step.kind is kind for step in steps)
             optimizer.schedule, optimizer.warm_up = settings.learning_rate_schedule, settings.warm_up
     return steps
+
+
+def ends_noise_free_steps(schedule: Sequence[ScheduledStep], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an epoch's noise-free steps ended with a larger loss on held-out text than the one measured before them.
+
+    Formal guarantees: a function of public losses of released weights; the noisy steps stay the same.
+    """
+    losses = [(math.inf if row["loss"] is None else row["loss"], schedule[max(row["step"], 1) - 1]) for row in rows]
+    return any(step.is_skippable and loss > earlier for (earlier, _), (loss, step) in pairwise(losses))
 
 
 CHECKPOINT_SECONDS, CHECKPOINT_STEPS = 30.0, 500
@@ -239,7 +275,7 @@ class Checkpoint:
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    weight_average: WeightAverage | None = None
+    kept: WeightAverage | BestWeights | None = None
 
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
@@ -252,8 +288,8 @@ class Checkpoint:
             for optimizer in self.optimizers
         ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
-        if self.weight_average is not None and self.weight_average.mean is not None:
-            state["average"] = self.weight_average.mean.cpu()
+        if self.kept is not None and self.kept.weights is not None:
+            state |= {"kept": self.kept.weights.cpu(), "kept_loss": self.kept.loss}
         with commit_file(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
@@ -269,9 +305,32 @@ class Checkpoint:
             parameter.copy_(state["network"][name])
         for optimizer, optimizer_state in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": optimizer_state})
-        if self.weight_average is not None and "average" in state:
-            self.weight_average.mean = state["average"].to(next(self.network.parameters()).device)
+        if self.kept is not None and "kept" in state:
+            self.kept.weights = state["kept"].to(next(self.network.parameters()).device)
+            self.kept.loss = state["kept_loss"]
         return int(state["steps"])
+
+
+class Tracker(Protocol):
+    """Receives the public metrics of a training after each step."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Send the ``metrics`` after ``step`` steps."""
+
+
+def collect_step_metrics(step: ScheduledStep, epsilon: float | None) -> dict[str, float]:
+    """Return what may be shown of a finished step of a training with a guarantee.
+
+    ``loss``: the mean loss of a noise-free step (nats a token, or an example for classes); ``epsilon``: an upper bound
+    so far.
+
+    Formal guarantees: nothing comes from a noisy step but its number. A training with a guarantee takes noise-free
+    steps on public examples only, so their loss is a function of those and of released weights: post-processing.
+    """
+    metrics = {} if epsilon is None else {"epsilon": epsilon}
+    if isinstance(step.kind, NoiseFreeSteps) and step.kind.last_loss is not None:
+        metrics["loss"] = float(step.kind.last_loss)
+    return metrics
 
 
 def iterate_remaining_steps(
@@ -279,38 +338,48 @@ def iterate_remaining_steps(
     checkpoint: Checkpoint,
     recorded_steps: int,
     progress: Progress,
-    describe_epsilon: Callable[[int], str] = lambda steps: "",
+    compute_epsilon: Callable[[int], float | None] = lambda steps: None,
     curve: HeldOutCurve | None = None,
+    trackers: Sequence[Tracker] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[int, ScheduledStep]]:
     """Yield the remaining steps with their numbers from 1; the caller carries each out before the next.
 
     A checkpoint follows every epoch, :data:`CHECKPOINT_STEPS` steps and :data:`CHECKPOINT_SECONDS`. ``recorded_steps``
-    is the number of noisy steps in the ledger; ``describe_epsilon`` returns the epsilon spent so far for the progress
-    line. After each epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only
-    affects checkpoint times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps
-    than the ledger.
+    is the number of noisy steps in the ledger; ``compute_epsilon`` returns the epsilon spent so far. ``curve`` is
+    measured before the checkpoint, so that no measurement is lost; it decides which weights are kept, and when
+    noise-free steps end (:func:`ends_noise_free_steps`). The ``trackers`` get the metrics of
+    each step, which must be public (:func:`collect_step_metrics`). The clock only affects checkpoint times and the
+    estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
     finished_steps = checkpoint.restore()
     if sum(step.is_noisy for step in schedule[:finished_steps]) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    curve_text = curve.load_or_measure(finished_steps) if curve else ""
+    kept, curve_text = checkpoint.kept, curve.load_or_measure(finished_steps) if curve else ""
+    is_noise_free_over = curve is not None and ends_noise_free_steps(schedule, curve.rows)
     time_left = RemainingTimeEstimator(schedule[finished_steps:])
     written_at, write_seconds = clock(), 0.0
     last_step_at = written_at
     for step_number, step in enumerate(schedule[finished_steps:], finished_steps + 1):
+        if is_noise_free_over and step.is_skippable:
+            continue
         yield step_number, step
-        if checkpoint.weight_average is not None:
-            checkpoint.weight_average.add_weights(step_number)
-        if curve and step.ends_epoch:
-            curve_text = curve.measure_loss(step_number)
+        held_out_loss: float | None = None
+        if curve is not None and step.is_measured:
+            curve_text = curve.measure_loss(step_number, not step.ends_epoch)
+            held_out_loss = curve.rows[-1]["loss"]
+            is_noise_free_over = ends_noise_free_steps(schedule, curve.rows)
+        if kept is not None:
+            # at the end of an epoch: public text alone would prefer weights before its noisy steps
+            kept.add_weights(step_number, held_out_loss if step.ends_epoch else None)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
         if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
             previous = clock()
             checkpoint.write(step_number)
             written_at = clock()
             write_seconds = written_at - previous
-        epsilon_text = describe_epsilon(step.number + 1) if step.is_noisy else ""
+        epsilon = compute_epsilon(step.number + 1) if step.is_noisy else None
+        epsilon_text = "" if epsilon is None else f", ε ≤ {format_upper(epsilon, 3)}"
         last_step_at, previous = clock(), last_step_at
         progress(
             step.label,
@@ -318,8 +387,13 @@ def iterate_remaining_steps(
             step.total,
             f"steps{epsilon_text}{curve_text}{time_left.format_time_left(step, last_step_at - previous)}",
         )
-    if checkpoint.weight_average is not None and checkpoint.weight_average.mean is not None:
-        set_flat_parameters(checkpoint.network, checkpoint.weight_average.mean)
+        for tracker in trackers:
+            rate_name = "learning_rate" if step.is_noisy else "noise_free_learning_rate"
+            rate = step.kind.scheduled_optimizer.get_learning_rate(step.number)
+            loss = {} if held_out_loss is None else {"held_out_loss": held_out_loss}
+            tracker.log({**collect_step_metrics(step, epsilon), rate_name: rate, **loss}, step_number)
+    if kept is not None and kept.weights is not None:
+        set_flat_parameters(checkpoint.network, kept.weights)
 
 
 class RemainingTimeEstimator:

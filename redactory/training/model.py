@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json, sync_to_disk, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
-from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
+from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FolderEncoder,
@@ -47,6 +47,7 @@ from redactory.training.models.hugging_face import (
     get_library_class,
     has_adapters,
     is_fresh_parameter,
+    make_folder_architecture,
     make_fresh_transformer,
     merge_adapters,
     read_folder_model,
@@ -67,10 +68,13 @@ from redactory.training.models.recurrent import (
 )
 from redactory.training.models.settings import FolderSettings, FrozenEncoderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import compute_max_rows
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
-
-if TYPE_CHECKING:
-    from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import (
+    FolderTokenizer,
+    TextCodec,
+    Tokenizer,
+    parse_redactory_tokenizer,
+    require_model_folder,
+)
 
 _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
@@ -93,11 +97,20 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
     folder, is_encoder = getattr(settings, "folder", None), isinstance(settings, FrozenEncoderSettings)
     if folder is None:
         return {"encoder_sha256": load_encoder(SENTENCE_FOLDER).sha256, "model_type": "encoder"} if is_encoder else None
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
-        )
-    return {"folder_sha256": folder_sha256(folder), "model_type": "encoder" if is_encoder else read_model_type(folder)}
+    require_model_folder(folder)
+    model_type = "encoder" if is_encoder else read_model_type(folder)
+    return {"folder_sha256": folder_sha256(folder), "model_type": model_type, **_read_hub_description(folder)}
+
+
+def _read_hub_description(folder: Path) -> dict[str, str]:
+    """Read the repository's name, if ``folder`` is in the cache of huggingface_hub, and the licence in its card."""
+    cache, snapshots = folder.resolve().parent.parent.name, folder.resolve().parent.name
+    name = cache.removeprefix("models--").replace("--", "/") if snapshots == "snapshots" else folder.name
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    metadata = text[4:].partition("\n---\n")[0] if text.startswith("---\n") else ""
+    licence = re.search(r"^license: *([\w.-]+) *$", metadata, re.MULTILINE)
+    return {"name": name, **({"licence": licence[1]} if licence else {})}
 
 
 def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
@@ -171,25 +184,16 @@ class _SkipInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def count_max_parameters(settings: TrainSettings) -> int | None:
-    """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
-    model, size = settings.model, settings.vocabulary_size
-    if isinstance(model, FrozenEncoderSettings):
-        if model.folder:
-            return None
-        adapters = 0 if model.lora_rank == "auto" else count_adapter_parameters(model.lora_rank)
-        return (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes) + adapters
-    if isinstance(model, FolderSettings):
-        return None
-    placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
+def count_folder_parameters(settings: FolderSettings, classes: tuple[str, ...]) -> int:
+    """Count the trained parameters of a folder's network from its ``config.json``, without weights."""
     with torch.device("meta"), _SkipInitialization():
-        if isinstance(model, TransformerSettings):
-            network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
-        elif settings.task == "classify":
-            network = build_classifier(model, placeholder_tokenizer, settings.classes)
-        else:
-            network = build_language_network(model, placeholder_tokenizer)
-    return sum(parameter.numel() for parameter in network.parameters())
+        model = make_folder_architecture(settings.folder, classes)
+        head = 0
+        if settings.lora is not None:
+            head = len(classes) * (int(model.config.hidden_size) + 1)  # it is trained, too
+            model = add_adapters(model, settings.lora, settings.folder.name)
+    count: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return head + count
 
 
 def count_parameters(folder: ModelFolder) -> int:
@@ -258,10 +262,10 @@ class LanguageModel:
         windows, text_indices, overlap_lengths = self._split_into_windows(texts)
         window_scores: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
         max_rows = compute_max_rows(get_logits_width(self), INFERENCE_TOKENS)
-        tokens = INFERENCE_TOKENS if self._has_separate_head else max_rows
+        tokens = INFERENCE_TOKENS if self.network.has_narrow_states else max_rows
         for rows in split_micro_batches(np.arange(len(windows)), windows.lengths, tokens):
             batch = windows.make_batch(rows).to(self.network.device)
-            states, targets = self.network.hidden_states(batch)[batch.real], batch.targets[batch.real][:, None]
+            states, targets = self.network.read_states(batch.inputs)[batch.real], batch.targets[batch.real][:, None]
             scores = np.empty(len(states))
             for start in range(0, len(states), max_rows):
                 chunk = slice(start, start + max_rows)
@@ -281,26 +285,20 @@ class LanguageModel:
         last_windows = np.flatnonzero(np.diff(text_indices, append=len(texts)))
         longest = max(windows.lengths, default=1)
         batch_size = compute_max_rows(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
-        if not self._has_separate_head:
+        if not self.network.has_narrow_states:
             batch_size = compute_max_rows(get_logits_width(self) * longest, batch_size)
         for start in range(0, len(last_windows), batch_size):
             batch = windows.make_batch(last_windows[start : start + batch_size]).to(self.network.device)
             last_positions = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
             yield from (
-                self._compute_log_probs(self.network.hidden_states(batch)[last_positions], self.tokenizer.size)
+                self._compute_log_probs(self.network.read_states(batch.inputs)[last_positions], self.tokenizer.size)
                 .cpu()
                 .numpy()
             )
 
-    @property
-    def _has_separate_head(self) -> bool:
-        """Whether states are narrow; otherwise the library's logits replace them."""
-        return not isinstance(self.network.head, nn.Identity)
-
     def _compute_log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
         """Return natural log probabilities of the first ``tokens`` ids after ``states`` [N, H]: float64 [N, V]."""
-        logits: Tensor = self.network.head(states)
-        return logits[:, :tokens].double().log_softmax(-1)
+        return self.network.compute_logits(states)[:, :tokens].double().log_softmax(-1)
 
     def _split_into_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
         """Split texts into rows, half-overlapping windows if long; also return each row's text number and overlap."""
@@ -389,6 +387,11 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
         )
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
+    generation = getattr(getattr(network, "model", None), "generation_config", None)
+    if generation is not None and not generation.to_dict().get("_from_model_config"):
+        # the pretrained folder has one; another one follows from config.json
+        files.append(folder.root / "generation_config.json")
+        write_json(files[-1], generation.to_diff_dict())
     for path in files:
         # another library wrote them: restrict them to the owner and sync them to disk
         path.chmod(PRIVATE_FILE)
@@ -448,24 +451,24 @@ def get_library_name(kind: str) -> str:
     )
 
 
-def format_loading_instructions(kind: str, task: str) -> str:
-    """Describe in one sentence, for a model card, what opens the model's folder."""
+def format_loading_instructions(kind: str, task: str, name: str) -> str:
+    """Format, for a model card, what opens the folder ``name`` of the model: a sentence, and code in Markdown."""
     if kind == CUSTOM_KIND:
         return (
             "`config.json` names the class of this network: build one as for the training, and load "
             "`model.safetensors` into it; `redactory predict` cannot open it."
         )
-    if kind == "encoder":
-        return (
-            "The folder holds a linear layer; the encoder below it is part of the package, or in `encoder/`. Use "
-            "`redactory predict`, or from Python `redactory.training`."
-        )
-    if kind not in _RECURRENT_KINDS:
-        return (
-            f"Plain `transformers` opens this folder: `{LIBRARY_CLASSES[task]}.from_pretrained`, and "
-            "`AutoTokenizer.from_pretrained` for its tokenizer."
-        )
-    return (
-        "Plain `transformers` cannot open this network (`config.json` names no `model_type`): use "
-        "`redactory predict`, or from Python `redactory.training`."
-    )
+    if get_library_name(kind) == "transformers":
+        library_class = LIBRARY_CLASSES[task]
+        sentence = "Plain `transformers` opens this folder:"
+        code = f"from transformers import {library_class}, AutoTokenizer\n"
+        code += f'\nmodel = {library_class}.from_pretrained("./{name}")'
+        code += f'\ntokenizer = AutoTokenizer.from_pretrained("./{name}")'
+    else:
+        sentence = "Plain `transformers` cannot open this network (`config.json` names no `model_type`):"
+        if kind == "encoder":
+            sentence = "The folder holds a linear layer; the encoder below it is in the package, or in `encoder/`:"
+        text, answer = ("Some text", "classes") if task == "classify" else ("The beginning of", "next tokens")
+        code = f'import redactory\n\nanswer = redactory.predict("./{name}", ["{text}"])'
+        code += f'\nanswer["results"]  # the likeliest {answer} for each text, with probabilities'
+    return f"{sentence}\n\n```python\n{code}\n```"

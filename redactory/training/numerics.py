@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -17,10 +18,18 @@ from redactory.training.settings import TrainSettings
 MAX_LOGITS_AT_ONCE = 1 << 23
 """Maximum number of log probabilities that inference computes at once: 64 MB in float64, plus copies."""
 
+MAX_KEPT_LOGITS = 1 << 28
+"""Maximum number of logits that a training step keeps for its gradient: 1 GB in float32, plus copies."""
+
 
 def compute_max_rows(vocabulary: int, limit: int) -> int:
     """Return the number of rows, 1 to ``limit``, for which all log probabilities are computed at once."""
     return max(1, min(limit, MAX_LOGITS_AT_ONCE // vocabulary))
+
+
+def limit_batch_tokens(network: Any, max_tokens: int) -> int:
+    """Return ``max_tokens``, or fewer if the logits that ``network`` keeps for a gradient would exceed 1 GB."""
+    return min(max_tokens, max(1, MAX_KEPT_LOGITS // max(1, getattr(network, "kept_logits", 0))))
 
 
 @contextmanager

@@ -139,6 +139,8 @@ class OptimizerGuard:
             self.refuse_training("its gradient was already computed: call backward() once per step")
         if not self._is_guarded:
             self.record_state()
+        if not by_autograd and any(p._backward_hooks for p in list_trainable_parameters(self._network)):
+            self.refuse_training("a hook on a parameter would see private gradients: remove it (wandb.watch)")
         self._require_unchanged_state("before its gradient was computed")
         if self._is_guarded and any(_checksum_gradients(list_trainable_parameters(self._network)).values()):
             self.refuse_training("gradients are already present: call optimizer.zero_grad() after each step")

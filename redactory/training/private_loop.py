@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +30,9 @@ from redactory.training.custom_network import (
     require_trainable_network,
     wrap_network,
 )
-from redactory.training.data import Batch, open_public_text, read_manifest_digest
-from redactory.training.loop import ScheduledStep, TrainingContext
+from redactory.training.data import Batch, TokenizedExamples, open_public_text, read_manifest_digest
+from redactory.training.guarantee.metrics import make_epsilon_function
+from redactory.training.loop import ScheduledStep, TrainingContext, collect_step_metrics
 from redactory.training.mechanisms.ledger import END, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.models.frozen_encoder import FrozenEncoder
@@ -45,6 +46,7 @@ from redactory.training.tokenizer import TextCodec
 from redactory.training.train import (
     begin_or_resume_ledger,
     load_finished_summary,
+    make_codec,
     open_training_ledger,
     plan_training,
     record_trained_model,
@@ -98,10 +100,13 @@ class PrivateLoop:
         self._run = run if isinstance(run, RunFolder) else RunFolder(Path(run))
         self._manifest_digest = read_manifest_digest(self._run)
         self._folder = self._run.get_model_folder(settings.model_name)
+        if settings.is_chosen("held_out"):
+            # the recipe's share; this loop measures nothing
+            settings = settings.model_copy(update={"held_out": None})
         self._settings = resolve_device(settings, self._folder)
         _require_supported_settings(self._settings)
         self._progress, self._public_steps, self._started_at = progress, public_steps, time.monotonic()
-        self._public_text = open_public_text(self._run, settings.public_text)
+        self._public_text = open_public_text(self._run, settings.public_text, is_chat=settings.chat is not None)
         self.spec, self._head, self._vocabulary = plan_training(
             self._run, self._settings, self._manifest_digest, self._public_text, progress
         )
@@ -109,14 +114,27 @@ class PrivateLoop:
         self._log: RecordLog | None = None
         self._remaining_steps: Iterator[tuple[int, ScheduledStep]] = iter(())
         self._next_step: tuple[int, ScheduledStep] | None = None
-        self._remaining_count = 0
+        self._remaining_count, self._step_count = 0, 0
+        tokenizer = make_codec(self._settings, self._vocabulary)
+        assert not isinstance(tokenizer, FrozenEncoder)
+        self._tokenizer: TextCodec = tokenizer
+        self._compute_epsilon = make_epsilon_function(self.spec)
+
+    @property
+    def finished_steps(self) -> int:
+        """Number of steps up to the current one, with those of earlier loops that were interrupted."""
+        return self._step_count - self._remaining_count
 
     @property
     def tokenizer(self) -> TextCodec:
-        """The tokenizer of the texts; the network must accept ``tokenizer.size`` ids."""
-        tokenizer = self._vocabulary.tokenizer
-        assert not isinstance(tokenizer, FrozenEncoder)
-        return tokenizer
+        """The tokenizer of the texts or conversations; the network must accept ``tokenizer.size`` ids."""
+        return self._tokenizer
+
+    def collate(self, rows: Sequence[str | Mapping[str, Any]]) -> Batch:
+        """Make a batch of public texts, or rows with a ``text``, for steps with ``public_steps``: a ``collate_fn``."""
+        texts = (row if isinstance(row, str) else row["text"] for row in rows)
+        examples = TokenizedExamples.from_texts(texts, self.tokenizer, self._settings.max_tokens)
+        return examples.make_batch(range(len(examples)))
 
     def __enter__(self) -> Self:
         return self
@@ -183,11 +201,11 @@ class PrivateLoop:
         for array in (noisy_steps.examples.ids, noisy_steps.examples.offsets, noisy_steps.examples.labels):
             if array is not None:
                 array.setflags(write=False)  # read-only in memory too
-        step_count, self._remaining_steps = schedule_remaining_steps(
+        self._step_count, self._remaining_steps = schedule_remaining_steps(
             context, self.spec, step_kinds, guarded_optimizers, binding, log, self._progress
         )
         self._next_step = next(self._remaining_steps, None)  # reads the checkpoint
-        self._remaining_count = 0 if self._next_step is None else step_count - self._next_step[0] + 1
+        self._remaining_count = 0 if self._next_step is None else self._step_count - self._next_step[0] + 1
         self._guard.record_state()
 
     def __len__(self) -> int:
@@ -206,7 +224,12 @@ class PrivateLoop:
         self._next_step, self._remaining_count = None, self._remaining_count - 1
         is_guarded = step.is_noisy or self._public_steps is None
         self._guard.open_step(number, is_guarded)
-        return PrivateLoopStep(number, step, self._guard, self._network)
+        return PrivateLoopStep(number, step, self._guard, self._network, self._collect_metrics)
+
+    def _collect_metrics(self, step: ScheduledStep) -> dict[str, float]:
+        """Return what may be shown of ``step``; nothing without a guarantee."""
+        epsilon = self._compute_epsilon(step.number + 1) if step.is_noisy else None
+        return {} if self.spec.failure_reason else collect_step_metrics(step, epsilon)
 
     def _finish_step(self) -> None:
         """Close the current step, if any, write its checkpoint, and fetch the next one."""
@@ -260,6 +283,7 @@ class PrivateLoopStep:
     _step: ScheduledStep
     _guard: OptimizerGuard
     _network: Network
+    _collect_metrics: Callable[[ScheduledStep], dict[str, float]]
 
     @property
     def noisy(self) -> bool:
@@ -284,6 +308,15 @@ class PrivateLoopStep:
         self._guard.compute_gradient(
             self.number, partial(self._step.kind.step, self._step.number), by_autograd=not self.noisy
         )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What may be shown of this step after :meth:`backward`; empty if the training has no guarantee.
+
+        A noisy step has ``epsilon``, a noise-free one ``loss``
+        (:func:`redactory.training.loop.collect_step_metrics`).
+        """
+        return self._collect_metrics(self._step)
 
 
 @dataclass(frozen=True)
@@ -326,8 +359,6 @@ def _require_supported_settings(settings: TrainSettings) -> None:
             "train.model.kind: a custom loop gives its network tokens, not vectors; set another kind (bag), whose "
             "size does not matter here"
         )
-    if settings.chat is not None or settings.precision != "float32":
-        raise ConfigurationError("train.chat, train.precision: only redactory train supports them; remove them")
     if is_distributed():
         raise ConfigurationError("several processes would each step independently: start the loop in one process")
 

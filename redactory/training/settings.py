@@ -25,6 +25,7 @@ from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.settings import FileSettings, Settings
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, MIN_CLIP_NORM
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
+from redactory.training.recipe import RecipeInputs, choose_values
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
@@ -159,15 +160,21 @@ class BudgetSettings(Settings):
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
 
 
-ENCODER_DEFAULTS: dict[str, Any] = {"sampling_rate": 0.1, "epochs": 20, "clip_norm": 0.5, "dp_learning_rate": 0.06}
-"""Defaults of a training with ``model.kind: encoder``, chosen on other corpora than those of the published results."""
-
-
 class TrainSettings(Settings):
     """Settings of one training; sampling rate, step counts and normaliser are constants."""
 
     trainer: TrainerName = Field(
         "crt", description="; ".join(f"{trainer.name}: {trainer.description}" for trainer in TRAINERS.values()) + "."
+    )
+    recipe: Literal["auto", "fixed"] = Field(
+        "auto",
+        description="auto: keys that are not set and say 'recipe' are chosen from the other settings, never from the "
+        "corpus (docs/how-to/train.md); fixed: they have the values in this table.",
+    )
+    max_examples: PositiveInt | None = Field(
+        None,
+        description="Maximum number of examples for noisy steps, a public bound: more are refused. The recipe then "
+        "chooses expected_batch_size, and with many examples fewer passes.",
     )
     task: Task = Field("next-word", description="What is learned: the next word, or the class of each example.")
     classes: tuple[str, ...] = Field(
@@ -200,7 +207,8 @@ class TrainSettings(Settings):
         None,
         description="Public text that no step learns from: the loss on it is measured after every epoch. A "
         "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
-        "file like public_text's, which does not affect the training. Training never stops early.",
+        "file like public_text's. Recipe: 0.05 for crt and crt-drop of a language model, if that is at least 20 "
+        "texts; and the weights after the epoch with the least loss are saved. No noisy step is left out.",
     )
     name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
@@ -213,7 +221,9 @@ class TrainSettings(Settings):
         None,
         description="Conversations (input.text: messages) with their roles in a chat template; {} for the defaults.",
     )
-    epochs: PositiveInt = Field(3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps.")
+    epochs: PositiveInt = Field(
+        3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps. Recipe: 20 for classifiers."
+    )
 
     epsilon: PositiveFloat = Field(8.0, description="Target epsilon (substitution) that noise is calibrated to.")
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
@@ -221,7 +231,9 @@ class TrainSettings(Settings):
         None, description="Noise standard deviation over clip_norm; set it instead of calibrating to epsilon."
     )
     sampling_rate: Rate = Field(
-        0.01, description="Probability q of each example in each noisy step: chosen, never a count of private text."
+        0.01,
+        description="Probability q of each example in each noisy step: chosen, never a count of private text. "
+        "Recipe: 0.1 for classifiers.",
     )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
@@ -253,10 +265,12 @@ class TrainSettings(Settings):
     )
     learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of noise-free steps.")
     dp_learning_rate: PositiveFloat = Field(
-        1e-2, description="Learning rate of noisy steps; for pretrained transformers use a twentieth of it."
+        1e-2, description="Learning rate of noisy steps; recipe: by network (docs/how-to/train.md)."
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="linear, cosine: learning rates decay to zero over the training, by step number."
+        "constant",
+        description="linear, cosine: learning rates decay to zero over the training, by step number. Recipe: "
+        "linear, but for classifiers on an encoder.",
     )
     warm_up: Share = Field(
         0.0, description="Warm-up: the first share of the steps of a kind, in which their learning rate rises."
@@ -314,22 +328,51 @@ class TrainSettings(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _fill_encoder_defaults(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Use the package's encoder for task classify by default, and what suits a linear layer for any encoder.
+    def _fill_recipe(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Use the package's encoder for task classify by default, and the recipe's values of keys that are not set.
 
-        These values count as unset, so that a command that changes the model gets the defaults of that model.
+        These values count as unset, so that a command that changes the model gets the values of that model.
         """
         if not isinstance(value, dict):
             return validate(value)
         defaults: dict[str, Any] = {}
         if value.get("task") == "classify" and value.get("trainer") != "sdp":
             defaults["model"] = {"kind": "encoder"}
-        model = {**defaults, **value}.get("model")
-        if (model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)) == "encoder":
-            defaults |= ENCODER_DEFAULTS
         settings = validate({**defaults, **value})
+        if settings.recipe == "auto":
+            defaults |= settings.choose_values()
+            settings = validate({**defaults, **value})
         settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
         return settings
+
+    def choose_values(self) -> dict[str, Any]:
+        """Return the values that the recipe has for keys of this section, whether or not they are set."""
+        trainer = TRAINERS[self.trainer]
+        inputs = RecipeInputs(
+            task=self.task,
+            kind=self.model.kind,
+            has_noisy_steps=trainer.noised_folder is not None and not trainer.samples_users,
+            learns_public_split=trainer.noise_free_folders[:1] == ("public",),
+            has_public_text=self.public_text is not None,
+            max_examples=self.max_examples,
+            sampling_rate=self.sampling_rate if "sampling_rate" in self.model_fields_set else None,
+            default_sampling_rate=type(self).model_fields["sampling_rate"].default,
+        )
+        return choose_values(inputs)
+
+    def describe_choices(self) -> list[str]:
+        """Return the keys that have the recipe's value, each with it; none with ``recipe: fixed``."""
+        chosen = self.choose_values() if self.recipe == "auto" else {}
+        return [f"{key} {value}" for key, value in chosen.items() if getattr(self, key) == value]
+
+    @property
+    def keeps_best_weights(self) -> bool:
+        """Whether the weights with the least loss on held-out public text are saved, not those after the last step."""
+        return self.recipe == "auto" and self.held_out is not None and not self.weight_averaging_fraction
+
+    def is_chosen(self, key: str) -> bool:
+        """Whether the recipe may choose the value of ``key``: it is not set."""
+        return self.recipe == "auto" and key not in self.model_fields_set
 
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:

@@ -71,6 +71,11 @@ class ShardDataset(IterableDataset[ShardRow]):
         self._loaded_position: tuple[int, int, int] | None = None
         self._position: tuple[int, int, int] | None = None
 
+    def __len__(self) -> int:
+        """Number of rows of this rank."""
+        first, last = compute_share_range(self.rows, self._rank, self._world_size)
+        return last - first
+
     def __iter__(self) -> Iterator[ShardRow]:
         """Iterate over this share; once after :meth:`load_state_dict`, over its remaining rows."""
         worker = get_worker_info()

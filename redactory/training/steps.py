@@ -15,10 +15,11 @@ from torch.optim import Optimizer
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
-from redactory.training.data import IntArray, TokenizedExamples
+from redactory.training.data import IntArray, TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.models.network import Network
+from redactory.training.numerics import limit_batch_tokens
 
 _CHECK_INTERVAL = 1000
 
@@ -82,6 +83,8 @@ class NoiseFreeSteps:
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
     precision: str = field(default="float32", kw_only=True)
+    last_loss: Tensor | None = field(default=None, init=False)
+    """The mean loss of the last step's targets (nats a token, or an example for classes), before its update."""
     _pass_order: tuple[int, IntArray] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
@@ -103,9 +106,17 @@ class NoiseFreeSteps:
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.scheduled_optimizer.optimizer.zero_grad()
-        with use_precision(self.precision, self.network.device):
-            losses = self.network.example_losses(self.examples.make_batch(rows).to(self.network.device))
-        torch.autograd.backward(losses.sum() / len(rows))
+        padded_tokens = len(rows) * int(self.examples.lengths[rows].max())
+        max_tokens = limit_batch_tokens(self.network, padded_tokens)
+        parts = [rows] if max_tokens == padded_tokens else split_micro_batches(rows, self.examples.lengths, max_tokens)
+        loss, targets = torch.zeros((), device=self.network.device), 0
+        for part in parts:
+            batch = self.examples.make_batch(part)
+            with use_precision(self.precision, self.network.device):
+                losses = self.network.example_losses(batch.to(self.network.device))
+            torch.autograd.backward(losses.sum() / len(rows))
+            loss, targets = loss + losses.detach().sum(), targets + batch.count_targets()
+        self.last_loss = loss / targets
         self.scheduled_optimizer.step(number)
 
 
@@ -219,11 +230,29 @@ class WeightAverage:
 
     network: nn.Module
     first_step: int
-    mean: Tensor | None = None
+    weights: Tensor | None = None
+    loss: float = math.inf
 
-    def add_weights(self, step: int) -> None:
-        """Include the weights after step ``step`` in the mean."""
+    def add_weights(self, step: int, loss: float | None = None) -> None:
+        """Include the weights after step ``step`` in the mean, whatever their ``loss``."""
         if step == self.first_step:
-            self.mean = flatten_parameters(self.network)
-        elif self.mean is not None:
-            self.mean += (flatten_parameters(self.network) - self.mean) / (step - self.first_step + 1)
+            self.weights = flatten_parameters(self.network)
+        elif self.weights is not None:
+            self.weights += (flatten_parameters(self.network) - self.weights) / (step - self.first_step + 1)
+
+
+@dataclass
+class BestWeights:
+    """The weights at the least ``loss`` on held-out public text after an epoch so far; None before the first.
+
+    Formal guarantees: a function of weights that steps released and of public text: post-processing.
+    """
+
+    network: nn.Module
+    weights: Tensor | None = None
+    loss: float = math.inf
+
+    def add_weights(self, step: int, loss: float | None = None) -> None:
+        """Keep the weights after step ``step`` if their ``loss`` is below the least so far; None: not measured."""
+        if loss is not None and loss < self.loss:
+            self.weights, self.loss = flatten_parameters(self.network), loss

@@ -428,3 +428,12 @@ def require_transformers() -> None:
         raise ConfigurationError(
             "this model needs transformers, which is not installed: pip install 'redactory[train]'"
         ) from None
+
+
+def require_model_folder(folder: Path) -> None:
+    """Raise ``ConfigurationError`` if ``folder``, a path or a name of the Hugging Face Hub, is not on this machine."""
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"train.model.folder: there is no folder {folder.name}, and nothing is downloaded; for a model of the "
+            "Hugging Face Hub run hf download NAME --local-dir FOLDER and give FOLDER"
+        )

@@ -31,14 +31,21 @@ from redactory.training.data import PublicText, open_public_text, read_manifest_
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
 from redactory.training.guarantee.expected_accuracy import choose_lora_rank
-from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
+from redactory.training.guarantee.metrics import make_epsilon_function
 from redactory.training.guarantee.remarks import count_noised_examples
-from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
+from redactory.training.guarantee.spec import (
+    START_KEY,
+    TrainingSpec,
+    has_only_public_sources,
+    read_ledger_facts,
+    read_training_spec,
+)
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText
 from redactory.training.loop import (
     Checkpoint,
     ScheduledStep,
     StepKinds,
+    Tracker,
     TrainingContext,
     iterate_remaining_steps,
     schedule_steps,
@@ -55,20 +62,14 @@ from redactory.training.model import (
     require_clippable_network,
     save_model,
 )
-from redactory.training.models.frozen_encoder import FrozenEncoder
+from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.settings import TrainSettings, settings_to_json
-from redactory.training.steps import WeightAverage
+from redactory.training.steps import BestWeights, WeightAverage
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.units import OriginalExamples
-from redactory.training.vocabulary import (
-    Vocabulary,
-    build_vocabulary,
-    has_only_public_sources,
-    measure_vocabulary_fit,
-    read_public_sources,
-)
+from redactory.training.vocabulary import Vocabulary, build_vocabulary, measure_vocabulary_fit, read_public_sources
 
 FORMAT = "redactory-model/1"
 _PACKAGES = (
@@ -85,13 +86,16 @@ _PACKAGES = (
 AnyModel = LanguageModel | TextClassifier
 
 
-def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = ignore_progress) -> dict[str, Any]:
+def train_model(
+    run: RunFolder, settings: TrainSettings, progress: Progress = ignore_progress, trackers: Sequence[Tracker] = ()
+) -> dict[str, Any]:
     """Train a language model on the finished ``run``, seal it in ``models/NAME`` and return the summary.
 
     An interrupted training resumes from its last checkpoint, with the same bits as without the interruption; a finished
-    one with the same settings returns its summary. Raises ``RunStateError`` if the run is unfinished or the name
-    belongs to a training with other settings, and ``CheckFailed`` if the run's parts changed or a replayed step has
-    another sum.
+    one with the same settings returns its summary. ``trackers`` get public metrics of each step. Raises
+    ``RunStateError`` if the run is unfinished or the name belongs to a training with other settings, ``CheckFailed`` if
+    the run's parts changed or a replayed step has another sum, and ``ConfigurationError`` for trackers of a training
+    without a guarantee.
     """
     folder, manifest_digest = run.get_model_folder(settings.model_name), read_manifest_digest(run)
     settings = resolve_device(settings, folder)
@@ -100,7 +104,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = ig
     require_unchanged_sources(run, settings)
     started_at = time.monotonic()
     with open_training_ledger(run, settings) as log:
-        _run_training(run, settings, manifest_digest, log, progress)
+        _run_training(run, settings, manifest_digest, log, progress, trackers)
     return seal_model(run, settings, manifest_digest, time.monotonic() - started_at, progress)
 
 
@@ -133,13 +137,19 @@ def open_training_ledger(run: RunFolder, settings: TrainSettings) -> Iterator[Re
 
 
 def _run_training(
-    run: RunFolder, settings: TrainSettings, manifest_digest: str, log: RecordLog, progress: Progress
+    run: RunFolder,
+    settings: TrainSettings,
+    manifest_digest: str,
+    log: RecordLog,
+    progress: Progress,
+    trackers: Sequence[Tracker],
 ) -> None:
     """Train up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, folder = get_trainer(settings), run.get_model_folder(settings.model_name)
     public_text = open_public_text(run, settings.public_text, is_chat=settings.chat is not None)
     spec, head, vocabulary = plan_training(run, settings, manifest_digest, public_text, progress)
     mechanism = spec.mechanism
+    require_public_metrics(spec, trackers)
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
@@ -161,13 +171,23 @@ def _run_training(
         step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
     require_unchanged_public_text(public_text, head)
     optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
-    _, remaining_steps = schedule_remaining_steps(context, spec, step_kinds, optimizers, binding, log, progress, curve)
+    _, remaining_steps = schedule_remaining_steps(
+        context, spec, step_kinds, optimizers, binding, log, progress, curve, trackers
+    )
     for _, step in remaining_steps:
         step.kind.step(step.number)
     require_unchanged_public_text(public_text, head)
     initial_model = make_initial_model(settings, stream, vocabulary)
     initial_weights = dict(initial_model.network.named_parameters())
     record_trained_model(log, folder, spec, model, initial_weights, [folder.held_out.name] if curve else [])
+
+
+def require_public_metrics(spec: TrainingSpec, trackers: Sequence[Tracker]) -> None:
+    """Raise ``ConfigurationError`` if there are ``trackers``, but the training has no guarantee."""
+    if trackers and spec.failure_reason:
+        raise ConfigurationError(
+            f"trackers: nothing is guaranteed ({spec.failure_reason}), so no metric is public; train without a tracker"
+        )
 
 
 def schedule_remaining_steps(
@@ -179,18 +199,23 @@ def schedule_remaining_steps(
     log: RecordLog,
     progress: Progress,
     curve: HeldOutCurve | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> tuple[int, Iterator[tuple[int, ScheduledStep]]]:
     """Return the number of all steps, and the iterator of those after the last checkpoint."""
     settings, network = context.settings, context.network
     schedule = schedule_steps(settings, step_kinds, context.stream)
     averaged_steps = round(settings.weight_averaging_fraction * len(schedule))
-    average = WeightAverage(network, len(schedule) - averaged_steps + 1) if averaged_steps else None
+    kept: WeightAverage | BestWeights | None = None
+    if averaged_steps:
+        kept = WeightAverage(network, len(schedule) - averaged_steps + 1)
+    elif curve is not None and settings.keeps_best_weights:
+        kept = BestWeights(network)
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
-    checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, average)
-    is_quiet = progress is ignore_progress or spec.failure_reason
-    remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
+    checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, kept)
+    is_quiet = progress is ignore_progress and not trackers
+    epsilon = (lambda steps: None) if is_quiet else make_epsilon_function(spec)
     recorded = sum(record.type == NOISY_STEP for record in log.records)
-    return len(schedule), iterate_remaining_steps(schedule, checkpoint, recorded, progress, remark, curve)
+    return len(schedule), iterate_remaining_steps(schedule, checkpoint, recorded, progress, epsilon, curve, trackers)
 
 
 def record_trained_model(
@@ -201,11 +226,18 @@ def record_trained_model(
     initial_weights: Mapping[str, Tensor],
     other_files: Sequence[str] = (),
 ) -> None:
-    """Save the model and append the ledger's ``end`` record."""
+    """Save the model and append the ledger's ``end`` record, which also names the other trainings on this run."""
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
-    norms = compute_update_norms(initial_weights, model.network)
-    weights = file_sha256(folder.weights)
-    log.append(END, {"steps": spec.steps, "weights": weights, "files": [*files, *other_files], "update_norms": norms})
+    ledgers = folder.root.parent.glob(f"*/{folder.ledger.name}")
+    body = {
+        "steps": spec.steps,
+        "weights": file_sha256(folder.weights),
+        "files": [*files, *other_files],
+        "update_norms": compute_update_norms(initial_weights, model.network),
+        "trainable_parameters": sum(p.numel() for p in model.network.parameters() if p.requires_grad),
+        "other_trainings": sorted(path.parent.name for path in ledgers if path != folder.ledger),
+    }
+    log.append(END, body)
 
 
 def plan_training(
@@ -241,9 +273,18 @@ def plan_training(
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with report_start_and_end(progress, "learn the vocabulary"):
-        lora_rank = choose_lora_rank(spec, count_noised_examples(spec, manifest.get("counts", {})))
+        examples = count_noised_examples(spec, manifest.get("counts", {}))
+        if examples is not None and settings.max_examples is not None and examples > settings.max_examples:
+            raise ConfigurationError(
+                f"train.max_examples is {settings.max_examples:,}, but noisy steps draw from {examples:,} examples: "
+                "raise it, or curate fewer"
+            )
+        lora_rank = choose_lora_rank(spec, examples)
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
-        fit = measure_vocabulary_fit(vocabulary, read_public_sources(run, settings, public_text), settings.max_tokens)
+        # an epsilon that covers public examples covers no measurement on them
+        is_public = spec.depends_on_public_split or public_text is not None
+        texts = read_public_sources(run, settings, public_text) if is_public else ()
+        fit = measure_vocabulary_fit(vocabulary, texts, settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
         # the ledger is published with the model; the budget file's path must not be
@@ -433,12 +474,17 @@ def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary
     return model
 
 
+def make_codec(settings: TrainSettings, vocabulary: Vocabulary) -> AnyCodec:
+    """Make the codec of texts, or of conversations in their template."""
+    if settings.chat is None:
+        return vocabulary.tokenizer
+    assert not isinstance(vocabulary.tokenizer, FrozenEncoder)
+    return ChatCodec.from_template(vocabulary.tokenizer, settings.chat.template, settings.chat.loss_on)
+
+
 def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
     """Build the model without any random draw, so that invalid settings are refused early."""
-    tokenizer = vocabulary.tokenizer
-    if settings.chat is not None:
-        assert not isinstance(tokenizer, FrozenEncoder)
-        tokenizer = ChatCodec.from_template(tokenizer, settings.chat.template, settings.chat.loss_on)
+    tokenizer = make_codec(settings, vocabulary)
     is_classifier, model = settings.task == "classify", settings.model
     built_model: AnyModel
     if is_classifier:

@@ -28,7 +28,14 @@ from redactory.training.models.adapted_encoder import AdaptableEncoder
 from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, TrainSettings
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, count_words, parse_redactory_tokenizer
+from redactory.training.tokenizer import (
+    FolderTokenizer,
+    TextCodec,
+    Tokenizer,
+    count_words,
+    parse_redactory_tokenizer,
+    require_model_folder,
+)
 from redactory.training.trainers import get_trainer
 
 PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES[:-1]
@@ -59,12 +66,6 @@ class Vocabulary:
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
-def has_only_public_sources(sources: Iterable[str]) -> bool:
-    """Whether all ``sources`` are known and outside the corpus."""
-    source_set = set(sources)
-    return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SPLIT}
-
-
 def build_vocabulary(
     run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None, lora_rank: int = 0
 ) -> Vocabulary:
@@ -83,10 +84,7 @@ def build_vocabulary(
         return Vocabulary(encoder, {ENCODER_SOURCE: None})
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
-        if not folder.is_dir():
-            raise ConfigurationError(
-                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is downloaded"
-            )
+        require_model_folder(folder)
         return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
     if isinstance(path, Path):
         return Vocabulary(*_load_tokenizer(run, path))

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from redactory.training.models.network import LanguageNetwork
+
 _CHARACTERS = string.digits + string.ascii_letters + " :."
 
 
@@ -40,6 +42,8 @@ class SmallLstm(nn.Module):
     def make_initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
         zeros = torch.zeros(batch, 24, dtype=torch.float64)
         return zeros, zeros
+
+    read_tokens = LanguageNetwork.read_tokens
 
     def step(self, ids: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         h, c = state
@@ -79,6 +83,8 @@ class ParrotNetwork(nn.Module):
 
     def make_initial_state(self, batch: int) -> tuple[Tensor, ...]:
         return (torch.full((batch, self._memory), -1),)
+
+    read_tokens = LanguageNetwork.read_tokens
 
     def step(self, ids: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         read = torch.cat([state[0][:, 1:], ids[:, None]], 1)

@@ -146,7 +146,14 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
         ("user-entity removal", "not a guarantee", "M = 946"),
     ),
     (
-        ("trainer=uedp-bounded", "users=100", "points=400", "sampling_rate=0.1", "noise_multiplier=4"),
+        (
+            "trainer=uedp-bounded",
+            "users=100",
+            "points=400",
+            "sampling_rate=0.1",
+            "noise_multiplier=4",
+            "group_sizes=[2]",
+        ),
         {"K": 8},
         ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 examples"),
     ),

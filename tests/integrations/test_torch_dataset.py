@@ -77,11 +77,13 @@ def test_ranks_and_workers_share_the_rows(run: Path, ranks: int, workers: int) -
     for rank in range(ranks):
         dataset = ShardDataset(run, "private", rank=rank, world_size=ranks)
         loader = DataLoader(dataset, batch_size=4, num_workers=workers, collate_fn=itself)
+        assert len(dataset) == len(list(dataset))
         found += (row["example_id"] for batch in loader for row in batch)
     ids = [row["example_id"] for row in rows_of(run, "private")]
     assert sorted(found) == sorted(ids)
     assert len(set(ids)) == len(ids)
     if workers:
+        dataset = ShardDataset(run, "private")
         with pytest.raises(RunStateError, match="no row was read in this process"):
             dataset.state_dict()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import MASK, ModelFolder, RunFolder
-from redactory.training import load_model
+from redactory.training import load_model, train_model
 from redactory.training.chat import join_turns, make_prompt, parse_turns
 from redactory.training.data import TokenizedExamples, read_conversations, read_texts
 from redactory.training.settings import TrainSettings
@@ -22,6 +23,7 @@ from redactory.training.uedp.incidence import get_columns
 from redactory.training.uedp.units import OriginalExamples, read_unit_incidence
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, invoke_command, write_rows
 from tests.training.test_chat import CHATML
+from tests.training.test_own_loop import followed
 from tests.training.tiny_folders import build_byte_tokenizer, causal_folder
 
 OPEN, THANKS = "when do you open", "we open every day at nine"
@@ -156,14 +158,15 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("own", "unit"),
     [
-        ({"trainer": "dpsgd"}, "one original conversation"),
+        ({"trainer": "dpsgd"}, "one original conversation, in the private split"),
+        ({"trainer": "dpsgd", "tokenizer": "shipped"}, "one original conversation"),
         ({"trainer": "crt-drop"}, "one secret in one turn of one conversation, replaced by <MASK>"),
         ({"chat": {"example": "turn"}}, "one secret in one example (a sentence or a turn), replaced by <MASK>"),
         (FEDERATED, "one user with all of their examples"),
     ],
 )
 def test_the_card_names_the_unit(made: Any, own: dict[str, Any], unit: str) -> None:
-    name = f"unit-{own.get('trainer', 'turn')}"
+    name = f"unit-{own.get('trainer', 'turn')}-{own.get('tokenizer', '')}"
     train = {**SMALL, "model": LSTM, "seed": None, **own, "name": name}
     card = redactory.train({**made[0], "train": train})["guarantee"]
     assert (card["unit"], card["holds"]) == (unit, True)
@@ -198,3 +201,16 @@ def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_pa
         held[example] = redactory.train({**config, "train": train})["guarantee"]
     assert held["conversation"]["epsilon_substitution"] is not None
     assert "known_values" in held["turn"]["reasons"]["epsilon_substitution"]
+
+
+@pytest.mark.parametrize("section", [{}, {"example": "turn", "loss_on": "all"}])
+def test_a_custom_loop_learns_conversations_to_the_same_bits(
+    section: dict[str, Any], made: Any, tmp_path: Path
+) -> None:
+    settings = TrainSettings(**{**SMALL, "chat": section, "seed": 7})
+    trained, custom = (RunFolder(Path(shutil.copytree(made[1].root, tmp_path / name))) for name in "ab")
+    card, custom_card = train_model(trained, settings)["guarantee"], followed(custom, settings)["guarantee"]
+    assert custom_card["epsilon"] == card["epsilon"]
+    files = [run.get_model_folder("crt").weights for run in (trained, custom)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert load_model(custom.get_model_folder("crt")).tokenizer.encode(make_prompt(OPEN))

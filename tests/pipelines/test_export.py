@@ -128,7 +128,7 @@ ALLOWED = frozenset(
     ("run", "id", "uncovered", "release", "created", "versions", "policies", "counts", "columns", "route", "dedup")
 )
 """Keys of a run's manifest that an export's may depend on; of ``counts`` only the public one, of its
-configuration only the public labels."""
+configuration only the public labels, and which of the columns is the class."""
 
 
 @settings(max_examples=40)

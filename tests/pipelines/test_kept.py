@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError
@@ -94,6 +96,18 @@ def test_tables_keep_what_they_have(kind: str, tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": ["hello", "bye"], "stars": [5, None]}), path)
     found = _rows(_run(tmp_path, path, metadata_columns="stars") / "public")
     assert [row["stars"] for row in found] == (["5", ""] if kind == "csv" else [5, None])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_card_offers_classification_if_the_shards_have_the_class(kept: bool, tmp_path: Path) -> None:
+    run = _run(tmp_path, ROWS, label="lang", **({"metadata_columns": ["lang"]} if kept else {}))
+    redactory.export(run, tmp_path / "out")
+    assert not list_failed_checks(tmp_path / "out")
+    Draft202012Validator(redactory.schema("export-manifest")).validate(read_manifest(RunFolder(tmp_path / "out")))
+    for folder in (run, tmp_path / "out"):
+        front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+        assert front["task_categories"] == ["text-generation", *(["text-classification"] if kept else [])]
+        assert set(_rows(folder / "public")[0]) >= ({"lang"} if kept else set())
 
 
 def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_path: Path) -> None:

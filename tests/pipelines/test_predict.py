@@ -116,6 +116,18 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
     assert result["majority_error_rate"] == pytest.approx(1 - most / len(pairs))
     losses = [np.log((0.6, 0.1)[true != said]) for true, said in pairs]
     assert result["log_loss"] == pytest.approx(-np.mean(losses))
+    # by their definitions: F1 from counts, AUC as the share of ordered pairs, a tie counting half
+    for name, row in zip(names, result["by_class"], strict=True):
+        hits = pairs.count((name, name))
+        assert row["f1"] == (pytest.approx(2 * hits / (row["texts"] + row["predicted"])) if row["texts"] else None)
+        ups, downs = (
+            [predicted == name for true, predicted in pairs if (true == name) is is_class] for is_class in (True, False)
+        )
+        wins = [0.5 + 0.5 * (int(up) - int(down)) for up in ups for down in downs]
+        assert row["auc"] == (pytest.approx(np.mean(wins)) if wins else None)
+    for key in ("f1", "auc"):
+        values = [row[key] for row in result["by_class"] if row[key] is not None]
+        assert result[key] == (pytest.approx(np.mean(values)) if values else None)
 
 
 def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: RunFolder) -> None:

@@ -25,6 +25,7 @@ PRIVATE_TEXTS = [
     f"{greeting}, my name is {MASK} and the code is {number}." for greeting in GREETINGS for number in range(100, 108)
 ]
 SMALL_SETTINGS: dict[str, Any] = {
+    "recipe": "fixed",
     "vocabulary_size": 100,
     "epochs": 2,
     "sampling_rate": 0.25,

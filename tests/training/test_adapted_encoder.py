@@ -27,9 +27,10 @@ from redactory.training.guarantee.expected_accuracy import (
     choose_lora_rank,
 )
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.model import build_classifier, count_max_parameters, load_classifier
+from redactory.training.model import build_classifier, load_classifier
 from redactory.training.models.adapted_encoder import SCALE, AdaptableEncoder, AdaptedClassifier
 from redactory.training.models.frozen_encoder import PackageEncoder, VectorClassifier, VectorExamples
+from redactory.training.parameter_counts import count_max_parameters
 from tests.training.test_frozen_encoder import CLASSES, curate, make_settings
 
 RANK = 2

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_exact_clipping, compute_clipped_sum, gradients
 from redactory.training.data import TokenizedExamples
 from redactory.training.models.hugging_face import (
@@ -182,6 +183,37 @@ def test_adapters_of_each_method_are_clipped_exactly(method: str) -> None:
     assert {n.split(".")[-3] for n, p in network.named_parameters() if p.requires_grad} <= {
         *("lora_A", "lora_B", "lora_magnitude_vector")
     }
+
+
+def test_the_adapters_dropout_is_one_mask_for_a_step() -> None:
+    settings = LoraSettings(rank=2, dropout=0.5, alpha=3)
+    model = add_adapters(disable_dropout(build_architecture("qwen3", "next-word")), settings, "base")
+    assert {module.scaling["default"] for module in model.modules() if hasattr(module, "lora_A")} == {1.5}
+    network, stream = CausalNetwork(model, True), RandomStream.from_seed(1)
+    for name, parameter in network.named_parameters():
+        if "lora_" in name:
+            nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    batch = points_of([6, 4, 7]).make_batch([0, 1, 2])
+    undropped = network.train().example_losses(batch)
+    losses = []
+    for step in (0, 1, 0):
+        network.begin_step(stream, "noisy step", step)
+        losses.append(network.example_losses(batch))
+    assert torch.equal(losses[0], losses[2])
+    assert not torch.isclose(losses[0], losses[1]).any()
+    require_exact_clipping(network, PAD, END, 12)
+    single_losses = torch.cat([network.example_losses(batch.select_example(index)) for index in range(3)])
+    torch.testing.assert_close(single_losses, losses[0])
+    assert torch.equal(network.eval().example_losses(batch), undropped)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "problem"), [("qwen3", "nowhere", "is no layer"), ("gpt2", "lm_head", "shares its weights")]
+)
+def test_layers_that_cannot_be_trained_as_a_whole_are_an_error(kind: str, name: str, problem: str) -> None:
+    settings = LoraSettings(modules_to_save=(name,))
+    with pytest.raises(ConfigurationError, match=f"{name} {problem}"):
+        add_adapters(build_architecture(kind, "next-word"), settings, "base")
 
 
 def test_layers_that_get_no_adapter_by_their_names_are_an_error() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM
 
-from redactory.evaluation import continuations
 from redactory.evaluation.canary import measure_canary_exposure
 from redactory.evaluation.continuations import sample_numbers, score_all_numbers
 from redactory.evaluation.generation import generate_texts
@@ -150,7 +151,6 @@ def test_memory_does_not_grow_with_the_vocabulary(kind: str, use: str, monkeypat
     model = many_words(kind)
     right = USES[use](model)
     monkeypatch.setattr(numerics, "MAX_LOGITS_AT_ONCE", 8 * MANY)
-    monkeypatch.setattr(continuations, "_SMALLEST_BATCH", 8)
     with Largest() as seen:
         found = USES[use](model)
     assert found == right if use in ("texts", "membership") else np.allclose(found, right, rtol=1e-6, atol=0)
@@ -272,6 +272,23 @@ def test_adapters_move_and_all_else_stays(fresh_run: MakeRun, folders: Folders, 
     after = load_file(run.get_model_folder("crt").weights)
     moved = {name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])}
     assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
+
+
+def test_layers_beside_adapters_are_trained_and_saved_with_them(fresh_run: MakeRun, tmp_path: Path) -> None:
+    run, base = fresh_run(), causal_folder(tmp_path / "base", "llama")
+    section = {"folder": base, "lora": {"rank": 2, "dropout": 0.2, "modules_to_save": ["lm_head"]}}
+    summary = train_model(run, make_small_settings(model=section, max_tokens=40, epochs=1))
+    folder, ids = run.get_model_folder("crt"), torch.arange(5, 12)[None]
+    assert {layer.split(".")[-1] for layer in summary["update_norms"]} == {"default"}
+    assert any("lm_head" in layer for layer in summary["update_norms"])
+    model: Any = AutoModelForCausalLM.from_pretrained(folder.root)
+    expected = model(input_ids=ids).logits
+    base_model: Any = AutoModelForCausalLM.from_pretrained(base)
+    base_model.resize_token_embeddings(expected.shape[-1])
+    adapted: Any = PeftModel.from_pretrained(base_model, folder.root / "adapter").eval()
+    assert torch.allclose(adapted(input_ids=ids).logits, expected, atol=1e-5)
+    network: Any = load_model(folder).network
+    assert torch.allclose(network.model(input_ids=ids).logits, expected, atol=1e-5)
 
 
 def test_the_folder_is_named_and_not_where_it_lies(fresh_run: MakeRun, folders: Folders, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError, RunStateError
@@ -120,7 +120,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"trainer": "crt"},
+        {"trainer": "crt", "precision": "bf16"},
         {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
         {"trainer": "crt-drop", "weight_averaging_fraction": 0.5, "optimizer": "sgd", "public_share": 0.5},
     ],
@@ -131,7 +131,10 @@ def test_a_loop_by_the_settings_gives_the_same_bits(changes: dict[str, Any], fre
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
     assert own.get_model_folder(name).weights.read_bytes() == trained.get_model_folder(name).weights.read_bytes()
-    of_its_own = {"own_loop", "assumptions", "ledger"}
+    optimizers = [one["training"].pop("optimizer") for one in (card, told)]
+    assert "loop" in optimizers[0]
+    assert settings.optimizer in optimizers[1]
+    of_its_own = {"own_loop", "assumptions", "ledger", "side_channels"}
     assert {k: v for k, v in card.items() if k not in of_its_own} == {
         k: v for k, v in told.items() if k not in of_its_own
     }
@@ -290,6 +293,11 @@ def drop_states(b: Bench) -> None:
     b.network.spoilt = lambda states: F.dropout(states, 0.5)
 
 
+def watch_gradients(b: Bench) -> None:
+    """As wandb.watch does."""
+    b.network.next.bias.register_hook(print)
+
+
 def perform(b: Bench, actions: list[Callable[[Bench], Any]]) -> None:
     for action in actions:
         action(b)
@@ -330,6 +338,7 @@ MISUSE: dict[str, tuple[list[Callable[[Bench], Any]], str]] = {
     "frozen": ([lambda b: b.network.words.requires_grad_(False), take], "trains other parameters"),
     "dropout": ([one_step, drop_states, take, compute], "draws random numbers"),
     "counting": ([count_states, take, compute], "changed while its gradient was computed"),
+    "watched": ([watch_gradients, take, compute], "a hook on a parameter would see private gradients"),
     "centring": ([centre_states, take, compute], "with the other examples"),
 }
 
@@ -494,30 +503,10 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
         stray_backward(careless)
 
 
-# The example that makes a Trainer take the loop's steps; README.md beside it runs all of them.
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"max_grad_norm": 1e-3}, "max_grad_norm 0"),
-        ({"gradient_accumulation_steps": 2}, "no optimizer used its gradient"),
-        ({"train_dataset": [0]}, "the loop draws the points of every step by itself"),
-    ],
-)
-def test_a_trainer_that_does_more_is_refused(given: dict[str, Any], said: str, bench: Bench, tmp_path: Path) -> None:
-    place = Path(__file__).parents[2] / "examples" / "own_loop" / "private_steps.py"
-    spec: Any = importlib.util.spec_from_file_location("private_steps", place)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    class PrivateTrainer(module.PrivateSteps, Trainer):  # type: ignore[misc]
-        pass
-
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    network = LlamaForCausalLM(LlamaConfig(vocab_size=bench.loop.tokenizer.size, **sizes))  # type: ignore[arg-type]
-    own = {"train_dataset": given.pop("train_dataset", None)}
-    quiet = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True}
-    arguments = TrainingArguments(str(tmp_path / "out"), **{"max_grad_norm": 0.0, **quiet, **given})
-    with pytest.raises((CheckFailed, ValueError), match=said):
-        PrivateTrainer(network, arguments, loop=bench.loop, **own).train()
+def test_public_texts_of_the_callers_make_batches(fresh_run: MakeRun) -> None:
+    bench = Bench(fresh_run(), trainer="crt", public_steps="a dictionary")
+    texts = ["Hello, how can I help you?", "Thank you!"]
+    (batch,) = DataLoader([{"text": text} for text in texts], batch_size=2, collate_fn=bench.loop.collate)  # type: ignore[arg-type]
+    assert batch.real.sum(1).tolist() == [len(bench.loop.tokenizer.encode(text)) + 1 for text in texts]
+    assert bench.loop.tokenizer.decode(batch.inputs[0, 1:].tolist()) == texts[0]
+    assert torch.equal(bench.loop.collate(texts).inputs, batch.inputs)

@@ -120,7 +120,7 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
             now[0] += 7.0
 
     class Slow:
-        weight_average = None
+        kept = None
 
         def restore(self) -> int:
             return 0
@@ -196,7 +196,7 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(fresh_run: MakeR
     file, key = run.state / "train-crt.checkpoint", (run.state / "train-crt.key").read_bytes()
     assert key not in file.read_bytes()
     assert key.hex() not in file.read_bytes().decode("latin-1")
-    assert set(torch.load(file, weights_only=True)) == {*("binding", "steps", "network", "memory", "average")}
+    assert set(torch.load(file, weights_only=True)) == {*("binding", "steps", "network", "memory", "kept", "kept_loss")}
     old = file.read_bytes()
     shutil.rmtree(run.get_model_folder("crt").root)
     with killing(20), pytest.raises(Killed):

@@ -235,7 +235,7 @@ def test_saved_weights_average_the_last(fresh_run: Callable[[], RunFolder], monk
     seen: list[torch.Tensor] = []
     taking = WeightAverage.add_weights
 
-    def noted(own: WeightAverage, done: int) -> None:
+    def noted(own: WeightAverage, done: int, loss: float | None = None) -> None:
         seen.append(flatten_parameters(own.network).cpu().clone())
         taking(own, done)
 

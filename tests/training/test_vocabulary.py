@@ -14,11 +14,11 @@ from redactory.redaction import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training import make_guarantee_card, train_model
 from redactory.training.data import open_public_text
+from redactory.training.guarantee.spec import has_only_public_sources
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.vocabulary import (
     build_vocabulary,
     describe_fit_problems,
-    has_only_public_sources,
     measure_vocabulary_fit,
     read_public_sources,
 )

@@ -268,9 +268,11 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 
 def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: tuple[str, ...], **extra: Any) -> str:
     """Render Markdown with the YAML front matter from which ``datasets.load_dataset`` learns the splits."""
+    label = manifest.get("label", manifest.get("configuration", {}).get("input", {}).get("label"))
+    is_labelled = label in manifest.get("columns", {})
     front = {
         "pretty_name": name,
-        "task_categories": ["text-generation"],
+        "task_categories": ["text-generation", *(["text-classification"] if is_labelled else [])],
         "configs": [
             {"config_name": split, "data_files": f"{split}/part-*.parquet", "default": split == "public"}
             for split in splits

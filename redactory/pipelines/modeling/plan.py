@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory import training
-from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
+from redactory.evaluation.plots import PRIVACY_UNIT_LINES, SECRET_LINES, TARGET_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
@@ -44,6 +44,7 @@ def plan(
     *,
     output: str | Path | None = None,
     plot: str | Path | None = None,
+    sweep: str | None = None,
     progress: Progress = ignore_progress,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -54,23 +55,30 @@ def plan(
     :class:`~redactory.training.guarantee.plan.PlanInputs`. With ``trainer`` ``ldp``, keys of
     :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for a published number. A finished
     run of ``config`` adds its examples and measured recall, or its users and entities. ``plot`` is an SVG file to
-    write, epsilon against steps. Epsilons of groups are computed for ``group_sizes`` that are set. Nothing is trained.
+    write, epsilon against steps. With ``sweep="epsilon"`` the result has other targets, their noise and what it does,
+    and ``plot`` draws those. Epsilons of groups are computed for ``group_sizes`` that are set. Nothing is trained.
     """
     require_training_packages()
     if plot is not None:
         require_matplotlib()
+    if sweep not in (None, "epsilon"):
+        raise ConfigurationError(f"sweep: only epsilon can be swept, not {sweep}")
     values = {key.removeprefix("train."): value for key, value in settings.items()}
     with report_start_and_end(progress, "account noise"):
         if config is None and values.get("trainer") == LDP:
-            if plot is not None:
-                raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")
+            if plot is not None or sweep is not None:
+                raise ConfigurationError("a plan of messages (ldp) has no steps to plot or sweep: omit plot and sweep")
             del values["trainer"]
             return ldp.plan_message_guarantee(parse_settings(ldp.LdpPlanSettings, values))
-        return _plan_training(config, values, output, plot)
+        return _plan_training(config, values, output, plot, sweep is not None)
 
 
 def _plan_training(
-    config: ConfigLike | None, values: dict[str, Any], output: str | Path | None, plot: str | Path | None
+    config: ConfigLike | None,
+    values: dict[str, Any],
+    output: str | Path | None,
+    plot: str | Path | None,
+    has_sweep: bool,
 ) -> dict[str, Any]:
     names = [entry.name for entry in fields(guarantee.plan.PlanInputs) if entry.name in values]
     numbers = {name: _parse_number(name, values.pop(name)) for name in names}
@@ -94,16 +102,18 @@ def _plan_training(
         numbers.setdefault("points", noisy_count)
     rule = loaded.dedup.get_rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    route, selection, start = loaded.route, None, training.train.load_base_spec(run, train)
+    route, selection, start = loaded.route, None, None
+    if getattr(train.model, "folder", None) is not None:
+        start = training.train.load_base_spec(run, train)
     if route.strategy != "policies":
         selection = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
-    if plot is not None and (selection or start):
+    if plot is not None and (selection or start) and not has_sweep:
         raise ConfigurationError("plot: a selection by counts, or an initial model, has no steps to plot: omit it")
     if "group_sizes" not in train.model_fields_set:
         # each takes a second, and the card states them
         train = train.model_copy(update={"group_sizes": ()})
     result = guarantee.plan.plan_guarantee(
-        train, guarantee.plan.PlanInputs(**numbers), dedup, plot is not None, selection, start
+        train, guarantee.plan.PlanInputs(**numbers), dedup, plot is not None, selection, start, has_sweep
     )
     if selection is not None:
         result["selection"] = plan_count_selection(route.epsilon, route.delta, route.texts_per_user)
@@ -112,14 +122,20 @@ def _plan_training(
     if has_run and "adjacency_curve" in result:
         result["corpus"] = _summarize_caps(run, loaded)
     if plot is not None:
-        curve, labels = (
-            (result["steps_curve"], [PRIVACY_UNIT_LINES]) if "steps_curve" in result else (result["curve"], [])
-        )
-        title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
-        title += f", noise {result['noise_multiplier']:g}, delta = {format_upper(result['delta'])}"
-        write_text(Path(plot), plot_epsilon(curve, title, *labels))
+        write_text(Path(plot), _draw_plan(result))
         result["plot"] = str(plot)
     return result
+
+
+def _draw_plan(result: dict[str, Any]) -> str:
+    title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
+    if "epsilon_sweep" in result:
+        title += f", {result['steps']:,} steps, delta = {format_upper(result['delta'])}"
+        return plot_epsilon(result["epsilon_sweep"], title, TARGET_LINES, "epsilon", "noise multiplier, error")
+    title += f", noise {result['noise_multiplier']:g}, delta = {format_upper(result['delta'])}"
+    has_units = "steps_curve" in result
+    lines = PRIVACY_UNIT_LINES if has_units else SECRET_LINES
+    return plot_epsilon(result["steps_curve" if has_units else "curve"], title, lines)
 
 
 def _parse_number(name: str, value: Any) -> Any:

@@ -27,11 +27,17 @@ from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettin
 
 
 def train(
-    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = ignore_progress, **changes: Any
+    config: ConfigLike,
+    *,
+    output: str | Path | None = None,
+    trackers: Sequence[str] = (),
+    progress: Progress = ignore_progress,
+    **changes: Any,
 ) -> dict[str, Any]:
     """Train the configured model on the configuration's finished run; return a summary with its guarantee.
 
     ``changes`` replace keys of the section ``train`` (``federated.users``). An interrupted training resumes.
+    ``trackers`` (tensorboard, mlflow, wandb) get its public metrics.
     """
     require_training_packages()
     settings = _load_train_config(config, output, changes)
@@ -58,7 +64,8 @@ def train(
                 "train.detector_recall_file.sample: the bounds must come from a sample that redactory label "
                 "score keeps in the run, but these do not; omit train.detector_recall_file to use those"
             )
-        result = training.train_model(run, train_settings, progress)
+        with training.integrations.open_trackers(trackers, train_settings) as open_trackers:
+            result = training.train_model(run, train_settings, progress, open_trackers)
         write_report(run)
         return {"run": str(run.root), **result}
 
@@ -102,7 +109,8 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
     is_unstated = trainer.noised_folder and parts and manifest.get("known_in") == specs.KNOWN_IN_DOCUMENT
     spec = specs.TrainingSpec.from_settings(train_settings, manifest.get("dedup"))
     facts = training.guarantee.remarks.TrainingFacts(
-        *count_training_examples(run, train_settings), parameters=training.model.count_max_parameters(train_settings)
+        *count_training_examples(run, train_settings),
+        parameters=training.parameter_counts.count_max_parameters(train_settings),
     )
     messages = [training.guarantee.WORDS["known_in_document"]] if is_unstated else []
     messages += training.guarantee.remarks.make_remarks(spec, facts)

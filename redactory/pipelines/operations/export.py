@@ -198,6 +198,8 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
     day. Excluded, because they describe private text: the counts of rows, documents, private, duplicate or quarantined
     examples, of spans and of masks; the names, sizes and digests of the input; everything about keys; all other times.
     """
+    columns = manifest.get("columns", {})
+    label = manifest["configuration"]["input"]["label"] if columns else None
     return {
         "format": FORMAT,
         "run": manifest["run"],
@@ -211,5 +213,6 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
         "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
         "counts": {"public": manifest["counts"]["public"]},
         **{name: manifest[name] for name in ("columns", "route") if name in manifest},
+        **({"label": label} if label in columns else {}),
         "dedup": {"mode": manifest["dedup"]["splits"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
     }

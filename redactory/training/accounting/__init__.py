@@ -1,8 +1,9 @@
 """Prove epsilons of privacy events: unknown events are refused, and two accountants must agree.
 
 ``spendings`` has what was spent. ``comparisons`` states what an epsilon compares, and confirms it: ``verification``
-proves bounds, ``loss_distributions`` estimates with dp_accounting. ``calibration`` finds noise for a target. ``bounds``
-has the chain and the revealed bound, ``published_epsilons`` what the papers print, with that label.
+proves bounds, ``loss_distributions`` estimates with dp_accounting, ``approximation`` is fast and for tables alone.
+``calibration`` finds noise for a target, ``bounds`` has the chain and the revealed bound, and
+``published_epsilons`` what the papers print, with that label.
 """
 
 from redactory.training.accounting.calibration import NoiseSearch as NoiseSearch

@@ -10,7 +10,7 @@ from functools import cache
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.comparisons import Comparison, confirm_epsilon
 
-_MAX_COARSENING, _MAX_ROUGH_COARSENING = 10.0, 40.0
+_MAX_COARSENING = 10.0
 _MIN_SEARCHED_EPSILON, _MAX_SEARCHED_EPSILON = 1e-12, 1e6
 _MAX_LOG_STRIDE, _COARSE_TOLERANCE, _MIN_LOG_STRIDE = math.log(4.0), 3e-3, 1e-4
 _INITIAL_SLOPE, _MAX_SLOPE, _MIN_SLOPE = -1.5, -0.2, -20.0
@@ -51,27 +51,22 @@ def find_noise(
     """Find about the smallest noise whose proved epsilon at ``delta`` is at most ``target``; it was tried.
 
     ``make_comparison`` makes the neighbouring worlds of a noise. The first look is at dp_accounting's estimate, on a
-    coarse grid, and only finds the start; without ``is_proved`` it is the result. ``GuaranteeError`` if ``maximum`` is
-    not enough, or if the two accountants disagree about the noise that was found.
+    coarse grid, and only finds the start. Without ``is_proved`` the epsilon is approximate: milliseconds.
+    ``GuaranteeError`` if ``maximum`` is not enough, or if the two accountants disagree about the noise that was found.
     """
-    most = _MAX_COARSENING if is_proved else _MAX_ROUGH_COARSENING
-    coarsening = choose_coarsening_factor(make_comparison(search.start), target, most)
 
-    @cache
-    def compute_estimated_excess(noise: float) -> float:
-        return _compute_log_excess(make_comparison(noise).estimate_epsilon(delta, coarsening), target)
+    def make_excess(compute_epsilon: Callable[[Comparison], float]) -> Callable[[float], float]:
+        return cache(lambda noise: _compute_log_excess(compute_epsilon(make_comparison(noise)), target))
 
-    @cache
-    def compute_proved_excess(noise: float) -> float:
-        return _compute_log_excess(make_comparison(noise).bound_epsilon(delta).upper, target)
-
-    tolerance = _COARSE_TOLERANCE if is_proved else search.tolerance
-    root = _find_noise_root(
-        compute_estimated_excess, _INITIAL_SLOPE, replace(search, tolerance=tolerance, steps_per_unit=None)
-    )
     if is_proved:
-        start, slope = root or (search.start, _INITIAL_SLOPE)
-        root = _find_noise_root(compute_proved_excess, slope, replace(search, start=start))
+        coarsening = choose_coarsening_factor(make_comparison(search.start), target, _MAX_COARSENING)
+        excess = make_excess(lambda worlds: worlds.estimate_epsilon(delta, coarsening))
+        coarse_search = replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
+        start, slope = _find_noise_root(excess, _INITIAL_SLOPE, coarse_search) or (search.start, _INITIAL_SLOPE)
+        excess, search = make_excess(lambda worlds: worlds.bound_epsilon(delta).upper), replace(search, start=start)
+    else:
+        excess, slope = make_excess(lambda worlds: worlds.approximate_epsilon(delta)), _INITIAL_SLOPE
+    root = _find_noise_root(excess, slope, search)
     if root is None:
         raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
     if is_proved:

@@ -15,6 +15,7 @@ import numpy as np
 
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting.approximation import approximate_epsilon
 from redactory.training.accounting.bounds import (
     CHAIN_SPLITS,
     FINE_SPLITS,
@@ -65,6 +66,11 @@ def _make_curve(composition: Composition, interval: float) -> PrivacyCurve:
     return cache(partial(compose_epsilon, composition, interval))
 
 
+@lru_cache(maxsize=64)
+def _make_approximate_curve(composition: Composition) -> PrivacyCurve:
+    return cache(partial(approximate_epsilon, composition))
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Two neighbouring worlds: equal (no transition), one transition apart, or two, through a world between them.
@@ -87,15 +93,21 @@ class Comparison:
 
         A grid that is ``coarsening`` times coarser is faster and gives a larger epsilon.
         """
+        return self._combine_curves([one.make_curve(coarsening) for one in self.transitions], delta)
+
+    def approximate_epsilon(self, delta: float) -> float:
+        """Approximate epsilon at ``delta`` within milliseconds (:mod:`.approximation`); ``inf`` if there is none."""
+        return self._combine_curves([_make_approximate_curve(one.composition) for one in self.transitions], delta)
+
+    def _combine_curves(self, curves: list[PrivacyCurve], delta: float) -> float:
+        """Combine the curve of each transition; of equal ones it is one object, which a chain computes once."""
         delta, beside = self._split_off_failure(delta)
         if not self.has_enough_noise or delta <= 0.0:
             return math.inf
         epsilon = 0.0
-        if self.transitions:
-            # the same object for the same transition, both ways of which a chain then computes once
-            first, last = (one.make_curve(coarsening) for one in (self.transitions[0], self.transitions[-1]))
-            is_chain = len(self.transitions) > 1
-            epsilon = compute_chain_epsilon(first, last, delta, self.splits) if is_chain else first(delta)
+        if curves:
+            is_chain = len(curves) > 1
+            epsilon = compute_chain_epsilon(curves[0], curves[-1], delta, self.splits) if is_chain else curves[0](delta)
         return epsilon + beside if epsilon + beside < MAX_EPSILON else math.inf
 
     def bound_epsilon(self, delta: float) -> EpsilonBounds:

@@ -149,32 +149,32 @@ def _invert_losses(pair: DominatingPair, losses: FloatArray) -> FloatArray:
 
     A place that is off by e changes the divergence by e² only, for the true one maximises it.
     """
-    low, high = _find_line_ends(pair)
+    low, high = find_line_ends(pair)
     table = np.linspace(low - pair.deviation, high + pair.deviation, _TABLE_SIZE)
-    known = _compute_loss(pair, table)
+    known = compute_loss(pair, table)
     x = np.interp(losses, known, table)
     step = table[1] - table[0]
     for _ in range(2):
-        here = _compute_loss(pair, x)
-        slope = (_compute_loss(pair, x + step) - here) / step
+        here = compute_loss(pair, x)
+        slope = (compute_loss(pair, x + step) - here) / step
         with np.errstate(divide="ignore", invalid="ignore"):
             better = x - (here - losses) / slope
         x = np.where(np.abs(better - x) < step, better, x)
     return np.asarray(x, np.float64)
 
 
-def _compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
+def compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
     """Compute the log of the ratio of the two densities."""
-    return _compute_log_density(pair.p, pair.deviation, x) - _compute_log_density(pair.q, pair.deviation, x)
+    return compute_log_density(pair.p, pair.deviation, x) - compute_log_density(pair.q, pair.deviation, x)
 
 
-def _compute_log_density(mixture: Mixture, deviation: float, x: FloatArray) -> FloatArray:
+def compute_log_density(mixture: Mixture, deviation: float, x: FloatArray) -> FloatArray:
     """Compute the log of a density against that of N(0, s²): parts are cx/s² − c²/2s² + log w."""
     parts = zip(mixture.means, mixture.weights, strict=True)
     return reduce(np.logaddexp, ((c * x - c * c / 2.0) / deviation**2 + math.log(w) for c, w in parts))
 
 
-def _find_line_ends(pair: DominatingPair) -> tuple[float, float]:
+def find_line_ends(pair: DominatingPair) -> tuple[float, float]:
     """Return the ends of the range that contains all of either world except about ``_TAIL_MASS`` at each end."""
     means, weights = np.array(pair.means), np.array((*pair.p.weights, *pair.q.weights))
     far = -pair.deviation * ndtri(np.minimum(_TAIL_MASS / weights, 0.5))
@@ -182,7 +182,7 @@ def _find_line_ends(pair: DominatingPair) -> tuple[float, float]:
 
 
 def _find_loss_range(pair: DominatingPair) -> tuple[float, float]:
-    low, high = _compute_loss(pair, np.array(_find_line_ends(pair)))
+    low, high = compute_loss(pair, np.array(find_line_ends(pair)))
     return float(low), float(high)
 
 
@@ -190,9 +190,9 @@ def _estimate_loss_variance(pair: DominatingPair) -> float:
     """Estimate the variance of the loss, in the world with the smaller one."""
     s = pair.deviation
     x = np.linspace(min(pair.means) - 8.0 * s, max(pair.means) + 8.0 * s, 4001)
-    loss, variances = _compute_loss(pair, x), []
+    loss, variances = compute_loss(pair, x), []
     for mixture in (pair.p, pair.q):
-        density = np.exp(_compute_log_density(mixture, s, x) - x**2 / (2.0 * s**2))
+        density = np.exp(compute_log_density(mixture, s, x) - x**2 / (2.0 * s**2))
         mean = float((density * loss).sum() / density.sum())
         variances.append(float((density * (loss - mean) ** 2).sum() / density.sum()))
     return min(variances)

@@ -255,6 +255,8 @@ def _compute_gate_factors(trace: LstmTrace) -> Tensor:
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of logits in bytes, small enough for a processor's cache."""
+_MIN_CHUNK_ROWS, _MAX_CHUNK_BYTES = 64, 64 << 20
+"""Rows of a larger chunk if the vocabulary is large: each chunk reads the whole weight. Their limit in bytes."""
 
 
 def compute_vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Tensor) -> Tensor:
@@ -335,7 +337,8 @@ def _compute_losses_in_chunks(
     deltas = inputs.new_empty(positions, vocabulary, dtype=dtype) if is_trained else None
     bias = None if bias is None else bias.to(inputs.dtype)
     input_gradient = torch.empty_like(inputs) if needs_input_gradient else None
-    size = max(16, CHUNK_BYTES // (vocabulary * inputs.element_size()))
+    row_bytes = vocabulary * inputs.element_size()
+    size = max(CHUNK_BYTES // row_bytes, min(_MIN_CHUNK_ROWS, _MAX_CHUNK_BYTES // row_bytes), 1)
     for start in range(0, positions, size):
         chunk = slice(start, start + size)
         logits = apply_affine(inputs[chunk], cast, bias).to(dtype)

@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+import yaml
 from jinja2 import Environment, PackageLoader, Template
 
 from redactory.detectors import describe_gaps, get_publishable_gaps
@@ -19,6 +20,7 @@ from redactory.redaction.mask import MASK
 from redactory.training.accounting import make_event_tree
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
+from redactory.training.guarantee.description import describe_for_hub, describe_training
 from redactory.training.guarantee.metrics import (
     EPSILON_NAMES,
     UNIT_METRIC_NAMES,
@@ -42,9 +44,10 @@ from redactory.training.guarantee.spec import (
 )
 from redactory.training.held_out import read_curve_rows
 from redactory.training.mechanisms.users import get_users_mechanism
-from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
+from redactory.training.model import format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
+from redactory.training.trainers import TRAINERS
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
 
 FORMAT, UNITS_FORMAT = "redactory-guarantee/2", "redactory-unit-guarantee/1"
@@ -69,13 +72,15 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
         )
         spec = read_training_spec(run, facts, measurement)
         card = make_example_level_card(name, facts, spec, manifest, measurement, uncovered)
-    folder = run.get_model_folder(name)
-    count = None if getattr(facts.settings.model, "lora", None) else count_parameters(folder)
-    points = count_noised_examples(spec, manifest.get("counts", {}))
-    training_facts = TrainingFacts(
-        points, parameters=count, held_out_curve=read_curve_rows(folder.held_out), is_upper_bound=True
-    )
-    return {**card, "remarks": make_remarks(spec, training_facts)}
+    curve = read_curve_rows(run.get_model_folder(name).held_out)
+    points, parameters = count_noised_examples(spec, manifest.get("counts", {})), facts.trainable_parameters
+    training_facts = TrainingFacts(points, parameters=parameters, held_out_curve=curve, is_upper_bound=True)
+    return {
+        **card,
+        "training": describe_training(facts, spec, manifest),
+        "hub": describe_for_hub(card, facts, manifest.get("run"), curve),
+        "remarks": make_remarks(spec, training_facts),
+    }
 
 
 def make_example_level_card(
@@ -97,6 +102,8 @@ def make_example_level_card(
     else:
         coverage, coverage_reason = spec.rates.delta_2, uncovered or WORDS["recall_unknown"]
     metrics.set_value("coverage_failure", coverage, None, coverage_reason)
+    is_any = not (spec.depends_on_public_split or spec.trainer.uses_policy or inputs.is_counted)
+    meaning = f"{inputs.relation.value}{'_of_any' if is_any else ''}"
     return _make_common_card(
         FORMAT,
         name,
@@ -106,7 +113,7 @@ def make_example_level_card(
         {
             "unit": WORDS["counted"]["unit"] if inputs.is_counted else spec.privacy_unit_description,
             "relation": inputs.relation.value,
-            "relation_meaning": WORDS["counted" if inputs.is_counted else "relation"][inputs.relation.value],
+            "relation_meaning": WORDS["counted" if inputs.is_counted else "relation"][meaning],
             **({"selection": manifest["route"]} if inputs.is_counted else {}),
             "uncovered": uncovered,
             "public_labels": list(get_public_labels(manifest)) if spec.trainer.uses_policy else [],
@@ -201,6 +208,7 @@ def _make_common_card(
         "kind": (facts.private_loop or facts.base or {}).get("model_type", facts.settings.model.kind),
         "trainer": facts.settings.trainer,
         "task": facts.settings.task,
+        **({"classes": list(facts.settings.classes)} if facts.settings.task == "classify" else {}),
         "holds": spec.failure_reason is None,
         "holds_reason": spec.failure_reason,
         "seeded": facts.seeded,
@@ -249,53 +257,82 @@ def _make_example_level_texts(
         empty: dict[str, Any] = {key: [] for key in ("assumptions", "pre_steps", "side_channels")}
         return {**empty, "not_covered": [NOTHING_GUARANTEED], "recall": None, "notes": WORDS["notes"]}
     by_policy, dedup_index = spec.trainer.uses_policy, get_dedup_index(spec, manifest)
+    counted = WORDS["counted"] if spec.selection_spendings else {}
+    by_split = by_policy or spec.depends_on_public_split
     rule = WORDS["deduplication"].get(manifest["dedup"]["rule"])
     index = dedup_index and {"index": dedup_index["id"], "runs": pluralize(len(dedup_index["runs"]), "earlier run")}
-    instead = {"vocabulary and initial weights": describe_vocabulary(facts.vocabulary, bool(spec.selection_spendings))}
-    if tuned := describe_fit_side_channel(manifest["policies"]):
+    instead = {"vocabulary and initial weights": describe_vocabulary(facts.vocabulary, bool(counted))}
+    if by_split and (tuned := describe_fit_side_channel(manifest["policies"])):
         instead["policies tuned on private text"] = tuned
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
-    counted = WORDS["counted"] if spec.selection_spendings else {}
     if counted:
         instead |= counted["instead"]
-    assumptions = [*([rule] if rule and by_policy else []), *(() if counted else spec.trainer.comparison_notes)]
-    assumptions += [*spec.trainer.assumptions, *(recall if by_policy else ())]
+    covered = () if by_policy or counted else (WORDS["of_private_split" if by_split else "any_example"],)
+    assumptions = [
+        *([counted.get("decision", WORDS["assumptions"][0])] if by_split else []),
+        WORDS["assumptions"][1],
+        *([] if facts.seeded else WORDS["assumptions"][2:]),
+        *([rule] if rule and by_policy else []),
+        *(() if counted else spec.trainer.comparison_notes),
+        *covered,
+        *spec.trainer.assumptions,
+        *([WORDS["classes"]] if by_policy and spec.settings.task == "classify" else []),
+        *(recall if by_policy else ()),
+    ]
     assumptions += (
         [counted["how"].format(**manifest["route"], public=counted["public"][manifest["route"]["strategy"]])]
         if counted
         else []
     )
-    assumptions += [WORDS["known_in_example"]] if spec.known_in == KNOWN_IN_EXAMPLE else []
+    assumptions += [WORDS["known_in_example"]] if spec.known_in == KNOWN_IN_EXAMPLE and by_policy else []
     assumptions += [WORDS["conversation"]] if spec.settings.has_whole_conversations and by_policy else []
     assumptions += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
+    if not by_split:
+        steps = [step for step in steps if step[0] != "masking and routing"]
+    gaps = WORDS["not_covered"][1:4] if by_policy else [*WORDS["not_covered"][1:3], WORDS["number_of_examples"]]
     return {
-        "assumptions": [
-            counted.get("decision", WORDS["assumptions"][0]),
-            *WORDS["assumptions"][1:],
-            *assumptions,
-            *_list_assumptions(spec, facts),
-            *instead.values(),
-        ],
+        "assumptions": [*assumptions, *_list_assumptions(spec, facts), *instead.values()],
         "pre_steps": [
             {"step": step, "depends_on": data, "covered": counted.get("covered", {}).get(step, why)}
             for step, data, why in steps
         ],
-        "side_channels": [
-            {"item": number, "channel": channel, "ensured_by": instead.get(channel, ensured)}
-            for number, (channel, ensured) in enumerate(WORDS["side_channels"], 1)
-        ],
+        "side_channels": _list_side_channels(spec, facts, instead),
         "not_covered": [
             *filter(None, [format_public_label_note(get_public_labels(manifest)) if by_policy else None]),
-            *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
-            *(WORDS["not_covered"][2:3] if counted else WORDS["not_covered"][1:4]),
+            *(counted["not_covered"] if counted else WORDS["not_covered"][:1] if by_policy else ()),
+            *(WORDS["not_covered"][2:3] if counted else gaps),
             *WORDS["not_covered"][4:],
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],
         "recall": " ".join(recall) if by_policy else None,
         "notes": WORDS["notes"],
     }
+
+
+def _list_side_channels(spec: TrainingSpec, facts: LedgerFacts, instead: Mapping[str, str]) -> list[dict[str, Any]]:
+    """List the side channels that apply, by their numbers in ``docs/guarantees.md``; ``instead`` has other answers."""
+    words, settings, trainer = WORDS["alternatives"], spec.settings, spec.trainer
+    applicable = {
+        "splits": trainer.uses_policy or spec.depends_on_public_split,
+        "noise_free": bool(trainer.noise_free_folders or settings.pretraining_epochs),
+        "poisson": spec.mechanism is not None and spec.mechanism.sampler == "poisson",
+    }
+    is_own_network = facts.private_loop is None and get_library_name(settings.model.kind) == "redactory"
+    answers = {
+        "known or weak randomness": words["seeded"] if facts.seeded else None,
+        "averaging of private iterates": words["averaged"] if settings.weight_averaging_fraction else None,
+        "operations across examples": words["own_network"] if is_own_network else None,
+        "an index or warm start from earlier runs": words["no_index"] if trainer.uses_policy else None,
+        "oversize or empty Poisson batches": words["with_public"] if trainer.samples_public(settings) else None,
+    }
+    answers = {channel: answer for channel, answer in answers.items() if answer} | dict(instead)
+    return [
+        {"item": number, "channel": channel, "ensured_by": answers.get(channel, ensured)}
+        for number, (channel, ensured, *condition) in enumerate(WORDS["side_channels"], 1)
+        if all(applicable[name] for name in condition)
+    ]
 
 
 def describe_vocabulary(vocabulary: Mapping[str, Any], is_counted: bool = False) -> str:
@@ -354,17 +391,19 @@ def _describe_recall(recall: RecallMeasurement | None, coverage_failure: float |
 def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     """Make conditions, assumptions and gaps of a training that hides users or entities."""
     words, bounding, units = WORDS["units"], spec.settings.bounding, spec.settings.units
+    of_users = spec.protected_unit is PrivacyUnit.USERS
     if not spec.trainer.samples_users:
         conditions = [
             {"item": item, "condition": name, "holds": True, "why": why or words["duplicates"][units.duplicates]}
             for name, (item, why) in words["conditions"].items()
         ]
-        assumed, gaps = words["constants"]["r-loc" if bounding.rule == "r-loc" else "graph"], []
+        assumed = words["constants"]["r-loc" if bounding.rule == "r-loc" else "graph"]
+        gaps = [words["hypergraph"], *([words["gap_of_users"]] if of_users else [])]
     else:
         mechanism = get_users_mechanism(spec.mechanism)
-        entities, of_users = mechanism.entities, spec.protected_unit is PrivacyUnit.USERS
+        entities = mechanism.entities
         condition_texts, assumed = list(words["conditions_of_users"]), []
-        gaps = [words["gap_of_users"]] if of_users else list(words["gaps_of_entities"])
+        gaps = [words["gap_of_users"] if of_users else words["gap_of_entities"]]
         if entities is not None:
             condition_texts.append(words["of_entities"])
             if entities.max_users_per_entity is not None:
@@ -376,10 +415,15 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
             {"item": str(number), "condition": f"federated {number}", "holds": True, "why": why}
             for number, why in enumerate(condition_texts, 1)
         ]
+    has_public_source = facts.public_text is not None or facts.base is not None
+    gaps += [] if of_users else words["entities_not_covered"]
+    gaps += [words["hubs"]] if not of_users and units.high_degree_entities else []
     return {
         "conditions": conditions,
         "assumptions": [
-            *words["assumptions"],
+            *([words["public_sources"]] if has_public_source else []),
+            *([] if of_users else words["entity_assumptions"]),
+            *words["assumptions"][: 1 if facts.seeded else None],
             describe_vocabulary(facts.vocabulary),
             *assumed,
             *_list_assumptions(spec, facts),
@@ -398,6 +442,10 @@ _TITLES = {
     "coverage_failure": "Share of sensitive spans without any guarantee, at most",
     "epsilon_substitution": "One private example exchanged for another",
     "epsilon_add_remove": "For information: one example there or not",
+}
+_EXAMPLE_TITLES = {
+    "epsilon_substitution": "One example of the privacy unit exchanged for another",
+    "epsilon_add_remove": _TITLES["epsilon_add_remove"],
 }
 _COUNTED_TITLES = {
     "epsilon": "One named sensitive span, whether a policy found it or not",
@@ -419,13 +467,24 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
     page = _load_template().render(
         c=card,
         units=units,
-        titles=_UNITS_TITLES if units else _TITLES | (_COUNTED_TITLES if "selection" in card else {}),
-        library=get_library_name(card["kind"]),
-        opened_with=format_loading_instructions(card["kind"], card["task"]),
+        titles=_select_titles(card),
+        metadata=yaml.safe_dump(card.get("hub", {}), sort_keys=False, allow_unicode=True),
+        opened_with=format_loading_instructions(card["kind"], card["task"], card["model"]),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )
     return page.replace(MASK, f"`{MASK}`")
+
+
+def _select_titles(card: Mapping[str, Any]) -> dict[str, str]:
+    """Select the bounds that apply to the card's trainer, with their titles."""
+    if "epsilon_sound" in card:
+        removal = not TRAINERS[card["trainer"]].samples_users
+        is_stated = {"epsilon_user_removal": removal, "epsilon_as_published": card.get("epsilon_as_published")}
+        return {name: title for name, title in _UNITS_TITLES.items() if is_stated.get(name, True)}
+    if "selection" in card:
+        return _TITLES | _COUNTED_TITLES
+    return _TITLES if TRAINERS[card["trainer"]].uses_policy else _EXAMPLE_TITLES
 
 
 @cache

@@ -32,6 +32,7 @@ from redactory.training.guarantee.metrics import (
     require_reasons,
 )
 from redactory.training.guarantee.spec import (
+    IN_PRIVATE_SPLIT,
     START_KEY,
     LedgerFacts,
     MissRates,
@@ -42,6 +43,7 @@ from redactory.training.guarantee.spec import (
 )
 from redactory.training.histogram import Histogram
 from redactory.training.mechanisms.mechanism import Relation
+from redactory.training.unit_settings import Adjacency, PrivacyUnit
 
 FORMAT, UNITS_FORMAT = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 
@@ -65,8 +67,9 @@ class _ComposedModel:
             spec = facts.make_spec(selection=CountSelection.from_manifest(manifest))
             return cls(run, name, facts, {}, spec, make_unit_level_card(name, facts, manifest))
         # what it started from is a member of its own
-        spec = replace(read_training_spec(run, facts, facts.settings.detector_recall_file), start=None)
-        return cls(run, name, facts, manifest, spec, {})
+        spec = read_training_spec(run, facts, facts.settings.detector_recall_file)
+        vocabulary_is_public = spec.public if spec.start is None else not spec.start.depends_on_public_split
+        return cls(run, name, facts, manifest, replace(spec, start=None, public=vocabulary_is_public), {})
 
     @property
     def title(self) -> str:
@@ -87,6 +90,14 @@ class _ComposedModel:
         return get_public_labels(self.manifest) if self.manifest and self.spec.trainer.uses_policy else ()
 
     @property
+    def unit(self) -> str:
+        """Return what its epsilon is about: an example, or a unit under a relation; one user is the same for all."""
+        if not self.facts.trainer.has_units:
+            return f"one {self.spec.exchanged_example}"
+        by_user = self.spec.protected_unit is PrivacyUnit.USERS
+        return self.spec.units_description + ("" if by_user else f" ({self.card['relation']})")
+
+    @property
     def card_entries(self) -> dict[str, Any]:
         """Return the entries of the composed card about this model alone."""
         if self.card:
@@ -98,11 +109,12 @@ class _ComposedModel:
 def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
     """Make the guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
 
-    ``GuaranteeError`` if a ledger is invalid, a model is named twice, or units or relations differ, because such
-    epsilons cannot be added. If one model has no finite epsilon, there is none for all.
+    ``GuaranteeError`` if a ledger is invalid, a model is named twice, or no unit is protected by all of them. Models of
+    different trainers are composed for a unit that each protects: an exchanged private example, or a null user. If one
+    model has no finite epsilon, there is none for all.
     """
     models_read = [_ComposedModel.load(run, name) for run, name in _add_start_models(models)]
-    of_units = _require_same_relation(models_read)
+    of_units = _require_same_unit(models_read)
     stated = sorted({member.spec.delta for member in models_read})
     if delta is None and len(stated) > 1:
         delta_list = ", ".join(f"{value:g}" for value in stated)
@@ -139,6 +151,12 @@ def _add_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[Run
 
 def _compose_example_level_card(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
     rates, first = _combine_miss_rates(members), members[0].spec
+    noisy = [member.spec for member in members if member.spec.mechanism is not None]
+    is_mixed = len({(spec.privacy_unit_description, spec.relation) for spec in noisy}) > 1
+    uses_policy = all(spec.trainer.uses_policy for spec in noisy)
+    unit = first.privacy_unit_description
+    if is_mixed and not uses_policy:
+        unit = f"one {first.exchanged_example}, {IN_PRIVATE_SPLIT}"
     has_counted = any(member.spec.selection_spendings for member in members)
     rows_moved = [_count_rows_changed_by_other_runs(member, members) for member in members]
     trained = [(member.spec.spending, moved) for member, moved in zip(members, rows_moved, strict=True)]
@@ -158,20 +176,22 @@ def _compose_example_level_card(members: Sequence[_ComposedModel], delta: float,
         ),
         delta=delta,
         group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),
-        relation=Relation.SUBSTITUTION if has_counted else first.relation,
+        relation=Relation.SUBSTITUTION if has_counted or is_mixed else first.relation,
         gamma=rates.gamma,
         delta_2=rates.delta_2,
-        uses_policy=first.trainer.uses_policy,
+        uses_policy=uses_policy,
         is_cross_run=any(rows_moved),
         is_counted=has_counted,
     )
     metrics = make_null_metrics(EPSILON_NAMES, refusals, inputs.group_sizes) if refusals else compute_epsilons(inputs)
     coverage = rates.delta_2 if inputs.uses_policy and not refusals else None
-    metrics.set_value("coverage_failure", coverage, None, refusals or WORDS["recall_unknown"])
+    unknown = WORDS["recall_unknown" if uses_policy else "no_policies"]
+    metrics.set_value("coverage_failure", coverage, None, refusals or unknown)
     require_reasons(metrics.values, metrics.reasons)
+    public_labels = members[0].public_labels if uses_policy else ()
     return {
         "format": FORMAT,
-        "unit": WORDS["counted"]["unit"] if has_counted else first.privacy_unit_description,
+        "unit": WORDS["counted"]["unit"] if has_counted else unit,
         "relation": inputs.relation.value,
         "relation_meaning": WORDS["counted" if has_counted else "relation"][inputs.relation.value],
         "event": make_event_tree(inputs.spendings),
@@ -183,15 +203,19 @@ def _compose_example_level_card(members: Sequence[_ComposedModel], delta: float,
             *WORDS["assumptions"],
             WORDS["several_models"],
             *([WORDS["across_an_index"]] if any(rows_moved) else []),
-            *filter(None, [format_public_label_note(members[0].public_labels)]),
+            *([WORDS["different_trainers"]] if is_mixed else []),
+            *filter(None, [format_public_label_note(public_labels)]),
         ],
-        "public_labels": sorted(members[0].public_labels),
+        "public_labels": sorted(public_labels),
         "notes": WORDS["notes"],
     }
 
 
 def _compose_unit_level_card(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
-    metrics, first = Metrics(), members[0].card
+    metrics, trainers = Metrics(), {member.facts.settings.trainer for member in members if member.spec.mechanism}
+    # a user whose examples are null is hidden by every trainer here; one who is absent, only by some
+    fixed = [member.card for member in members if member.card["relation"].endswith(Adjacency.FIXED_GRAPH.value)]
+    first = (fixed or [members[0].card])[0]
     spendings = tuple(spending for member in members if (spending := member.spec.spending) is not None)
     confirmed = (
         ConfirmedEpsilon(None, reason=refusals)
@@ -210,20 +234,25 @@ def _compose_unit_level_card(members: Sequence[_ComposedModel], delta: float, re
         "curve": {},
         "reasons": metrics.reasons,
         "accountants": describe_accountants(metrics, WORDS["second_accountant"]),
-        **{key: WORDS["units"][key] for key in ("assumptions", "not_covered", "notes")},
+        "assumptions": [
+            *WORDS["units"]["assumptions"],
+            *([WORDS["units"]["different_trainers"]] if len(trainers) > 1 else []),
+        ],
+        **{key: WORDS["units"][key] for key in ("not_covered", "notes")},
     }
 
 
-def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
-    """Require one unit, one relation, no model twice; return whether the unit is users or entities."""
+def _require_same_unit(members: Sequence[_ComposedModel]) -> bool:
+    """Require one privacy unit, and no model twice; return whether the unit is users or entities."""
     heads = [member.facts.chain_head for member in members]
     if len(set(heads)) != len(heads):
         raise GuaranteeError("a model is named twice: each can be composed once")
     has_units = {member.facts.trainer.has_units for member in members}
     if len(has_units) > 1:
         raise GuaranteeError(
-            "some of these models protect users or entities, the others secrets or examples: their epsilons "
-            "are under different relations and cannot be composed"
+            "some of these models protect users or entities, the others secrets or examples, and nothing bounds both "
+            "at once: removing a user changes the public split and which copies are kept, and exchanging an example "
+            "can change which examples are kept of other users. These epsilons cannot be composed"
         )
     (of_units,) = has_units
     noisy = [member for member in members if member.spec.mechanism is not None]
@@ -238,14 +267,14 @@ def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
             raise GuaranteeError(
                 "the contents of lists in files are not recorded, so units cannot be compared: " + ", ".join(unknown)
             )
+    by_policy = [m for m in noisy if m.spec.trainer.uses_policy]
     for property_name, values in (
-        ("public labels", {get_kinds(m.public_labels) for m in noisy}),
-        ("units", {f"{m.spec.privacy_unit_description} {m.card.get('relation')}" for m in noisy}),
-        ("relations", {member.spec.relation for member in noisy}),
-        ("ways to decide what is public", {bool(member.spec.selection_spendings) for member in noisy}),
+        ("public labels", {get_kinds(m.public_labels) for m in by_policy}),
+        ("units", {m.unit for m in noisy}),
+        ("ways to decide what is public", {bool(m.spec.selection_spendings) for m in noisy}),
     ):
         if len(values) > 1:
-            model_list = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
+            model_list = "; ".join(f"{m.title} ({m.facts.settings.trainer}): {m.unit}" for m in noisy)
             raise GuaranteeError(f"the {property_name} of these models differ and cannot be composed: {model_list}")
     return of_units
 

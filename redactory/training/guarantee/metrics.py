@@ -18,6 +18,7 @@ from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_eps
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
 from redactory.training.uedp.bounded_accounting import (
+    CURVE_SIZES,
     BoundedTraining,
     confirm_epsilon_by_example_count,
     confirm_user_removal_epsilon,
@@ -42,8 +43,7 @@ NO_GROUP_EPSILON = "sizes without an epsilon: none below 4096 was found; the noi
 RECALL_NOT_MEASURED = "recall not measured"
 NO_COUNTED_GROUP_EPSILON = "public by count is accounted for one exchanged example; for several there is no epsilon"
 POLICIES_UNUSED_REASON = (
-    "this trainer does not use the policies: epsilon_substitution covers a secret in an example of the "
-    "private split, but not a vocabulary taken from public/"
+    "the policies do not decide what is noised: epsilon_substitution covers a secret in one example of the privacy unit"
 )
 
 
@@ -266,13 +266,16 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
 UNIT_METRIC_NAMES = ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
-def compute_unit_metrics(spec: TrainingSpec) -> Metrics:
-    """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree."""
+def compute_unit_metrics(spec: TrainingSpec, curve_sizes: Sequence[int] = CURVE_SIZES) -> Metrics:
+    """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree.
+
+    ``curve_sizes`` are the numbers of examples on the curve of ``uedp-bounded``.
+    """
     metrics = Metrics()
     if spec.trainer.samples_users:
         _add_federated_metrics(spec, get_users_mechanism(spec.mechanism), metrics)
     else:
-        _add_bounded_metrics(spec, metrics)
+        _add_bounded_metrics(spec, metrics, curve_sizes)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
     if spec.selection is not None:
         add_user_epsilon_with_public_texts(metrics, [spec], spec.delta)
@@ -313,13 +316,14 @@ def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
     return replace(training, sampling_rate=spec.mechanism.sampling_rate)
 
 
-def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
+def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics, curve_sizes: Sequence[int]) -> None:
     """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
     metrics.set_confirmed_epsilon("epsilon_sound", confirm_zero_out_epsilon(training, spec.delta))
     metrics.set_confirmed_epsilon("epsilon_user_removal", confirm_user_removal_epsilon(training, spec.delta))
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
-    metrics.set_epsilons_by_size("curve", confirm_epsilon_by_example_count(training, spec.delta), NO_GROUP_EPSILON)
+    curve = confirm_epsilon_by_example_count(training, spec.delta, curve_sizes)
+    metrics.set_epsilons_by_size("curve", curve, NO_GROUP_EPSILON)
     metrics.relation = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
     metrics.facts = {
         "adjacency": metrics.relation,
@@ -362,33 +366,28 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
 # Epsilon while a training runs.
 
 
-RemarkFunction = Callable[[int], str]
-"""Takes the number of finished noisy steps and returns the remark for the progress line."""
-_REMARKED_STEPS = 4
+EpsilonFunction = Callable[[int], float | None]
+"""Takes the number of finished noisy steps and returns an upper bound of epsilon so far, if there is one."""
+_REPORTED_STEPS = 4
 """Numbers of steps whose epsilon is proved: each takes up to a second, and bounds all earlier ones."""
 
 
-def make_empty_remark(steps: int) -> str:
-    """Return no remark: for a training without noise."""
-    return ""
-
-
-def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
-    """Make the remark with an upper bound of epsilon so far, for one secret or unit."""
+def make_epsilon_function(spec: TrainingSpec) -> EpsilonFunction:
+    """Make the function that bounds epsilon so far, for one secret or unit."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == "none"
-    if spending is None or spec.start or is_counted or is_unbounded:
-        return make_empty_remark
+    if spending is None or spec.failure_reason or spec.start or is_counted or is_unbounded:
+        return lambda steps: None
     trainer, mechanism, rows = spec.trainer, spec.mechanism, spec.exchanged_row_count
-    stride, epsilons = max(1, math.ceil(spec.steps / _REMARKED_STEPS)), dict[int, float | None]()
+    stride, epsilons = max(1, math.ceil(spec.steps / _REPORTED_STEPS)), dict[int, float | None]()
     assert mechanism is not None
 
-    def format_epsilon_remark(finished_steps: int) -> str:
+    def compute_epsilon(finished_steps: int) -> float | None:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))
         if count not in epsilons:
             comparison = trainer.compare_worlds(mechanism, count, rows, unit=spec.protected_unit)
             epsilons[count] = confirm_epsilon(comparison, delta, "the steps so far").value
-        return "" if epsilons[count] is None else f", ε ≤ {format_upper(epsilons[count], 3)}"
+        return epsilons[count]
 
-    return format_epsilon_remark
+    return compute_epsilon

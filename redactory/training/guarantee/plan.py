@@ -24,19 +24,24 @@ from redactory.training.guarantee.metrics import (
     make_bounded_training,
     require_reasons,
 )
-from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
+from redactory.training.guarantee.remarks import TrainingFacts, judge_noise, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
-from redactory.training.guarantee.sweep import sweep_sampling_rates
+from redactory.training.guarantee.sweep import compare_networks, sweep_epsilons, sweep_sampling_rates
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
-from redactory.training.model import count_max_parameters
+from redactory.training.parameter_counts import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
-from redactory.training.uedp.bounded_accounting import count_affected_examples, list_candidate_caps, suggest_cap
+from redactory.training.uedp.bounded_accounting import (
+    CURVE_SIZES,
+    count_affected_examples,
+    list_candidate_caps,
+    suggest_cap,
+)
 from redactory.training.uedp.federated_accounting import compute_paper_noise_scale, compute_published_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 
-_CURVE_POINTS, _UNIT_CURVE_POINTS, _CURVE_COARSENING = 12, 8, 10.0
-"""How many points the curves have, by dp_accounting alone, and how much coarser their grid is."""
+_CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
+"""How many points the approximate curves have."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,13 @@ def plan_guarantee(
     with_steps_curve: bool = False,
     selection: CountSelection | None = None,
     start: TrainingSpec | None = None,
+    with_epsilon_sweep: bool = False,
 ) -> dict[str, Any]:
     """Return metrics, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
     ``dedup`` is the ``rule`` of the private split and its ``group_size``; ``with_steps_curve`` adds the curve of a
-    trainer that hides units, too; ``start`` is the model of the same run that it continues. ``ConfigurationError``
+    trainer that hides units, too; ``start`` is the model of the same run that it continues; ``with_epsilon_sweep`` adds
+    other targets. Metrics are proved; sweeps and curves are approximate. ``ConfigurationError``
     if nothing is noised, ``GuaranteeError`` if no noise reaches the target or the accountants disagree.
     """
     inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
@@ -124,14 +131,22 @@ def plan_guarantee(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
+        "recipe": settings.describe_choices(),
     }
     plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
-    steps = (
-        {"steps_curve": _estimate_unit_steps_curve(spec, plan["epsilon"])}
-        if trainer.hides_units and with_steps_curve
-        else {}
-    )
-    return {**common, **plan, **steps}
+    parameters, examples = plan["parameters"], compute_max_kept_examples(settings, inputs)
+    accuracy = predict_accuracy(spec, examples, inputs.accuracy)
+    plan |= {
+        "accuracy": accuracy,
+        "verdict": judge_noise(spec, parameters, (accuracy or {}).get("retained_share"), examples),
+        "sweep": sweep_sampling_rates(spec, plan["epsilon"], parameters),
+        "networks": compare_networks(spec),
+    }
+    if with_epsilon_sweep:
+        plan["epsilon_sweep"] = sweep_epsilons(spec, plan["epsilon"], parameters, examples)
+    if trainer.hides_units and with_steps_curve:
+        plan["steps_curve"] = _estimate_unit_steps_curve(spec, plan["epsilon"])
+    return {**common, **plan}
 
 
 # Secrets and examples.
@@ -156,7 +171,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "examples_drawn": None if points is None else rate * points,
         "parameters": parameters,
-        "accuracy": predict_accuracy(spec, points, inputs.accuracy),
         "remarks": make_remarks(spec, TrainingFacts(points, parameters=parameters)),
         "gamma": inputs.gamma,
         "delta_2": spec.rates.delta_2,
@@ -164,7 +178,6 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "reasons": metrics.reasons,
         "second": metrics.bounds,
         "as_published": claim.published_crt_epsilons,
-        "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
         "curve": _estimate_example_steps_curve(spec, metrics.values),
     }
 
@@ -186,10 +199,10 @@ def _estimate_example_steps_curve(spec: TrainingSpec, values: Mapping[str, Any])
 
 
 def _estimate_epsilon(spec: TrainingSpec, steps: int, delta: float) -> float | None:
-    """Estimate epsilon after ``steps`` steps by dp_accounting alone; None if not finite."""
+    """Approximate epsilon after ``steps`` steps; None if not finite."""
     assert spec.mechanism is not None
     comparison = spec.trainer.compare_worlds(spec.mechanism, steps, spec.exchanged_row_count, unit=spec.protected_unit)
-    epsilon = comparison.estimate_epsilon(delta, _CURVE_COARSENING)
+    epsilon = comparison.approximate_epsilon(delta)
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -202,7 +215,9 @@ def _list_evenly_spaced_steps(total: int, max_points: int) -> list[int]:
 
 
 def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
-    metrics = compute_unit_metrics(spec)
+    # without a cap the curve is all that is promised
+    has_curve = spec.settings.bounding.rule == "none"
+    metrics = compute_unit_metrics(spec, CURVE_SIZES if has_curve else spec.settings.group_sizes)
     values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
     if spec.trainer.samples_users:
@@ -253,7 +268,6 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
             spec,
             TrainingFacts(compute_max_kept_examples(spec.settings, inputs), users=inputs.users, parameters=parameters),
         ),
-        "sweep": sweep_sampling_rates(spec, values["epsilon"], parameters),
         **entries,
     }
 
@@ -283,7 +297,7 @@ def _sweep_caps(
             "kept_at_most": kept_examples,
             "K": count_affected_examples(training),
         }
-        epsilon = training.compare_worlds(row["K"]).estimate_epsilon(spec.delta)
+        epsilon = training.compare_worlds(row["K"]).approximate_epsilon(spec.delta)
         stated = planned_epsilon if training == planned_training else epsilon if math.isfinite(epsilon) else None
         rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": stated})
     return rows

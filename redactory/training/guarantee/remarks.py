@@ -15,10 +15,14 @@ from typing import Any
 from redactory.foundation.bounds import format_upper
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.guarantee.sweep import compute_noise_to_signal
+from redactory.training.settings import TrainSettings
 
 _MAX_BATCH_RATIO = 2.0
 _MAX_NOISE_TO_SIGNAL = 10.0
 """Noise to signal of a whole training from which on hardly anything was learnt (docs/how-to/guarantee.md)."""
+_LITTLE_NOISE_TO_SIGNAL, _MIN_RETAINED_SHARE = 4.0, 0.1
+"""Noise to signal from which on about a third was learnt, and the share of a classifier's accuracy that is nothing."""
+_DEFAULT_BATCH = TrainSettings.model_fields["expected_batch_size"].default
 _MAX_LOSS_RISE = 0.1
 """How far above its least, in nats, a loss may end: a tenth of its perplexity."""
 
@@ -51,6 +55,34 @@ def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
         _find_single_class_problems,
     )
     return [sentence for check in checks for sentence in check(spec, facts)]
+
+
+def _compute_batch(spec: TrainingSpec, examples: int | None) -> float:
+    """Return the mean number of examples in a step if that of all ``examples`` is known; otherwise the expected one."""
+    mechanism = spec.mechanism
+    assert mechanism is not None
+    if examples is None or spec.trainer.samples_users:
+        return mechanism.normaliser
+    return max(examples * mechanism.sampling_rate, 1e-9)
+
+
+def judge_noise(
+    spec: TrainingSpec, parameters: int | None, retained_share: float | None = None, examples: int | None = None
+) -> str | None:
+    """Say in a sentence whether noisy steps can teach the model anything; None if its ``parameters`` are unknown.
+
+    ``retained_share`` is the predicted share of a classifier's accuracy above chance (:mod:`.expected_accuracy`).
+    """
+    if spec.mechanism is None or (parameters is None and retained_share is None):
+        return None
+    noise, batch = spec.mechanism.noise_multiplier, _compute_batch(spec, examples)
+    ratio = 0.0 if parameters is None else compute_noise_to_signal(noise, batch, spec.steps, parameters)
+    source = "private text" if spec.trainer.noise_free_folders else "this text"
+    if ratio > _MAX_NOISE_TO_SIGNAL or (retained_share is not None and retained_share < _MIN_RETAINED_SHARE):
+        return f"This will learn nothing from {source}: the noise hides it"
+    if ratio > _LITTLE_NOISE_TO_SIGNAL:
+        return f"This will learn little from {source}: most of it is hidden by the noise"
+    return f"This can learn from {source}: the noise leaves enough of it"
 
 
 def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
@@ -98,7 +130,7 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     is_small = batch < draws / _MAX_BATCH_RATIO and not facts.is_upper_bound
     if draws < 1.0:
         yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate"
-    elif settings.model.kind == "encoder" and settings.optimizer == "adam":
+    elif settings.optimizer == "adam" and (settings.model.kind == "encoder" or batch == _DEFAULT_BATCH):
         return  # a constant divisor of every gradient changes no step
     elif is_small or batch > draws * _MAX_BATCH_RATIO:
         factor = max(batch / draws, draws / batch)
@@ -124,12 +156,13 @@ def _find_noise_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[s
     mechanism, count = spec.mechanism, facts.parameters
     if mechanism is None or count is None:
         return
-    ratio = compute_noise_to_signal(mechanism.noise_multiplier, mechanism.normaliser, spec.steps, count)
+    batch = _compute_batch(spec, facts.examples)
+    ratio = compute_noise_to_signal(mechanism.noise_multiplier, batch, spec.steps, count)
     if ratio > _MAX_NOISE_TO_SIGNAL:
         yield (
             f"the noise of all noisy steps together is {ratio:,.2g} times the maximum sum of their "
             f"gradients ({count:,} parameters, noise multiplier {mechanism.noise_multiplier:.3g}, batches of "
-            f"{mechanism.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; use more "
+            f"{batch:,.4g}, {spec.steps:,} steps): they teach the model next to nothing; use more "
             "private examples, a smaller network or vocabulary, or a larger epsilon"
         )
 
@@ -146,7 +179,7 @@ def _find_loss_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[st
             f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} "
             f"after the last one: the training diverged, or learned nothing; {advice}"
         )
-    elif last > least + _MAX_LOSS_RISE:
+    elif last > least + _MAX_LOSS_RISE and not spec.settings.keeps_best_weights:
         yield (
             f"the loss on held-out public text ended at {last:.3g}, after {least:.3g} in step "
             f"{facts.held_out_curve[losses.index(least)]['step']:,}; {advice}, or decay it "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,10 +29,11 @@ from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
 from redactory.training.trainers.base import EXAMPLE_NOUN
 from redactory.training.unit_settings import PrivacyUnit
-from redactory.training.vocabulary import has_only_public_sources
 
 KNOWN_IN_DOCUMENT, KNOWN_IN_EXAMPLE = "document", "example"
 """Scope in which a run masks known values (``known_in`` in its manifest)."""
+IN_PRIVATE_SPLIT = "in the private split"
+"""Addition to a privacy unit that does not cover public examples."""
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """Rules with a stability proof, each with the number of texts that one exchanged example exchanges."""
 
@@ -91,6 +92,12 @@ class MissRates:
 NOT_MEASURED = MissRates()
 
 
+def has_only_public_sources(vocabulary_sources: Iterable[str]) -> bool:
+    """Whether all ``vocabulary_sources`` are known and outside the corpus: not its public split, the first one."""
+    sources = set(vocabulary_sources)
+    return bool(sources) and sources <= set(VOCABULARY_SOURCES[1:])
+
+
 def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:
     """Whether an example's text alone decides its routing, not other examples or columns of its document."""
     declared = manifest.get("configuration", {}).get("input", {}).get("known_value_columns")
@@ -102,9 +109,9 @@ class TrainingSpec:
     """Describe one training: ``mechanism`` (None without noise) for ``steps`` noisy steps, and its ``settings``.
 
     ``dedup`` holds ``rule`` and ``group_size`` of the private split, ``rates`` miss bounds.  ``public``: the vocabulary
-    is recorded and does not come from the corpus, as trainers that protect units need.  ``seeded``: the noise can be
-    repeated.  ``known_in`` is the scope of masking known values, or None; ``selection`` the selection by counts,
-    if any.  ``start`` is the model of the same run that gave the initial weights: its spending is added.
+    is recorded and does not come from the corpus, as the protection of units or of any example needs.  ``seeded``: the
+    noise can be repeated.  ``known_in`` is the scope of masking known values, or None; ``selection`` the selection by
+    counts, if any.  ``start`` is the model of the same run that gave the initial weights: its spending is added.
     """
 
     settings: TrainSettings
@@ -126,6 +133,7 @@ class TrainingSpec:
         trainer = get_trainer(settings)
         steps = trainer.count_noisy_steps(settings) if steps is None else steps
         known.setdefault("seeded", settings.seed is not None)
+        known.setdefault("public", has_only_public_sources(settings.vocabulary_sources))
         spec = cls(settings, None, 0, dedup, **known)
         spec.require_count_support()
         mechanism = trainer.make_mechanism(
@@ -197,12 +205,27 @@ class TrainingSpec:
     @property
     def privacy_unit_description(self) -> str:
         """The protected unit in words; cards with different units make different claims."""
-        if not self.trainer.has_units:
-            point = KNOWN_IN_DOCUMENT if self.known_in == KNOWN_IN_EXAMPLE else EXAMPLE_NOUN
-            if self.settings.has_whole_conversations:
-                point = "turn of one conversation" if self.trainer.uses_policy else "conversation"
-            return self.trainer.privacy_unit.replace(EXAMPLE_NOUN, point)
-        return f"{self.units_description} ({self.settings.trainer})"
+        if self.trainer.has_units:
+            return f"{self.units_description} ({self.settings.trainer})"
+        noun = self.exchanged_example
+        if self.settings.has_whole_conversations and self.trainer.uses_policy:
+            noun = "turn of one conversation"
+        unit = self.trainer.privacy_unit.replace(EXAMPLE_NOUN, noun)
+        is_restricted = not self.trainer.uses_policy and self.depends_on_public_split
+        return f"{unit}, {IN_PRIVATE_SPLIT}" if is_restricted else unit
+
+    @property
+    def exchanged_example(self) -> str:
+        """What one example is: a sentence or a turn, a document, or a conversation."""
+        if self.settings.has_whole_conversations:
+            return "conversation"
+        return KNOWN_IN_DOCUMENT if self.known_in == KNOWN_IN_EXAMPLE else EXAMPLE_NOUN
+
+    @property
+    def depends_on_public_split(self) -> bool:
+        """Whether the public split affects the model outside of its epsilon: steps without noise, or the vocabulary."""
+        vocabulary = not self.public if self.start is None else self.start.depends_on_public_split
+        return vocabulary or bool(self.trainer.noise_free_folders)
 
     @property
     def units_description(self) -> str:
@@ -296,7 +319,8 @@ class LedgerFacts:
 
     ``chain_head`` is hex, ``public_text`` a sha256.  ``base`` holds the sha256 of a pretrained folder, or name and
     chain head of a model of this run.  ``vocabulary`` is its record (``redactory.training.vocabulary``), and
-    ``private_loop`` describes a user's own loop around the steps.  Absent facts are None.
+    ``private_loop`` describes a user's own loop around the steps.  ``other_trainings`` are the models whose training on
+    the same run had started when this one ended.  Absent facts are None.
     """
 
     settings: TrainSettings
@@ -307,6 +331,8 @@ class LedgerFacts:
     versions: dict[str, str]
     chain_head: str
     vocabulary: dict[str, Any]
+    trainable_parameters: int
+    other_trainings: tuple[str, ...] = ()
     public_text: str | None = None
     base: dict[str, Any] | None = None
     private_loop: dict[str, Any] | None = None
@@ -385,6 +411,8 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
         vocabulary=vocabulary,
+        trainable_parameters=end["trainable_parameters"],
+        other_trainings=tuple(end["other_trainings"]),
         private_loop=head.get("own_loop"),
     )
 

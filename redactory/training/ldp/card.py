@@ -102,6 +102,7 @@ def _describe_messages(
         "trainer": "ldp",
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
+        "neighbouring_relation": WORDS["described"][Relation.SUBSTITUTION.value],
         "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
         "sampling": _describe_participation(way),
         "noise_multiplier": noise,
@@ -132,6 +133,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     spent = make_message_spending(noise, settings.vectors, way)
     vectors = "two noisy vectors" if settings.pairs else "a noisy vector, or one of each token place,"
     is_hidden, hides_queries = is_class_hidden(way), isinstance(settings.query_participation, HiddenSampling)
+    first, randomness, *others = _WORDS["assumptions"]
     *not_covered, last = _WORDS["not_covered"][is_hidden:]
     return {
         "format": FORMAT,
@@ -140,6 +142,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         "holds_reason": _WORDS["seeded"] if seeded else None,
         "seeded": seeded,
         **_describe_messages(settings, noise, spendings, metrics),
+        "classes": list(settings.classes),
         "server_sees": [
             f"{vectors} in each message, of a length that is the same for all",
             _WORDS["seen"]["drawn_class" if is_hidden else "class"],
@@ -156,7 +159,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         "as_published": {"note": published_epsilons.PUBLISHED_NOTE, "why_not": published_epsilons.LDP_CAVEATS},
         "accountants": describe_accountants(metrics, WORDS["second_accountant"] if metrics.bounds else None),
         "encoder": {**encoder.provenance, "digest": encoder.digest},
-        "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
+        "assumptions": [_WORDS["encoders"][kind], first, *([] if seeded else [randomness]), *others],
         "not_covered": [*not_covered, _WORDS["hidden_answer"] if hides_queries else last],
         "notes": _WORDS["notes"],
     }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder
@@ -15,6 +13,9 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.training.mechanisms.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"

@@ -35,7 +35,7 @@ from redactory.training.models.hugging_face import extend_vocabulary, get_contex
 from redactory.training.models.network import ClassifierNetwork, Encoder
 from redactory.training.models.recurrent import pool_states
 from redactory.training.models.settings import FrozenEncoderSettings
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, require_transformers
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, require_model_folder, require_transformers
 
 Vectors = NDArray[np.float32]
 PREFIX = "query: "
@@ -239,10 +239,7 @@ class FolderTextEncoder(FrozenEncoder):
     def __init__(self, folder: Path, cache_path: Path | None = None) -> None:
         super().__init__(cache_path)
         self.folder = folder
-        if not folder.is_dir():
-            raise ConfigurationError(
-                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is downloaded"
-            )
+        require_model_folder(folder)
         if any((folder / name).exists() for name in ("ledger.jsonl", "guarantee.json", SUCCESS)):
             raise ConfigurationError(
                 f"train.model.folder: {folder.name} was trained on the text of a run; give a public encoder"

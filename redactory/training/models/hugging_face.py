@@ -7,9 +7,9 @@ a few tokens shows how to use a model: its output layer, its cache and its direc
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 import math
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from redactory.training.models.network import (
     ClassifierNetwork,
     LanguageNetwork,
     Network,
+    NetworkPart,
     State,
     fill_normal,
     fill_uniform,
@@ -98,6 +99,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
     def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
         super().__init__(model, pretrained, fresh_parameters)
         self._has_final_head = _detect_plain_output_head(self._base_model)
+        self.has_narrow_states = self._has_final_head or _can_replace_states(self._base_model)
         self._empty_cache: list[Any] | None = None
 
     @property
@@ -108,13 +110,29 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """Return the last block's output [B, T, H] after its norm, or the logits [B, T, V]."""
-        return self._compute_states(batch.inputs)
+        return self.read_states(batch.inputs) if self._has_final_head else self._read_logits(batch.inputs)
 
-    def _compute_states(self, ids: Tensor) -> Tensor:
-        reading_model = self._base_model.base_model if self._has_final_head else self.model
-        output = reading_model(input_ids=ids, use_cache=False)
-        states: Tensor = output.last_hidden_state if self._has_final_head else output.logits
+    def read_states(self, ids: Tensor) -> Tensor:
+        """Return the last block's output [B, T, H] after ``ids`` [B, T]; the logits without ``has_narrow_states``."""
+        if not self.has_narrow_states:
+            return self._read_logits(ids)
+        states: Tensor = self._base_model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         return states
+
+    def _read_logits(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.model(input_ids=ids, use_cache=False).logits
+        return logits
+
+    def compute_logits(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] after ``states`` [N, H], including layers after the output layer."""
+        is_complete = self._has_final_head or not self.has_narrow_states
+        return super().compute_logits(states) if is_complete else _run_output_layers(self._base_model, states)
+
+    @property
+    def kept_logits(self) -> int:
+        """The logits, log probabilities and their gradients if the model adds layers after its output layer."""
+        vocabulary = len(self._base_model.get_output_embeddings().weight)
+        return super().kept_logits if self._has_final_head else 4 * vocabulary
 
     def make_initial_state(self, batch: int) -> State:
         """Return empty keys and values [batch, heads, 0, width] of every layer, or empty ids, int64 [batch, 0]."""
@@ -134,20 +152,16 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         if has_no_cache:
             all_ids = torch.cat([state[0], ids[:, None]], 1)
             new_state: State = (all_ids,)
-            last_logits = self._compute_last_logits(all_ids)
+            last_logits = self.compute_logits(self.read_states(all_ids)[:, -1])
         else:
             logits, new_state = self._read_token(ids, state, tokens_read)
             last_logits = logits[:, -1]
         return F.log_softmax(last_logits, -1), new_state
 
-    def _compute_last_logits(self, ids: Tensor) -> Tensor:
-        if self._has_final_head:
-            last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
-            return last_logits
-        forward_parameters = inspect.signature(self._base_model.forward).parameters
-        last_only = {"logits_to_keep": 1} if "logits_to_keep" in forward_parameters else {}
-        logits: Tensor = self.model(input_ids=ids, use_cache=False, **last_only).logits
-        return logits[:, -1]
+    def read_tokens(self, ids: Tensor, state: State) -> State:
+        """Return the state after ``ids`` [B, N]; without a cache, nothing is computed."""
+        has_no_cache = not state[0].is_floating_point()
+        return (torch.cat([state[0], ids], 1),) if has_no_cache else super().read_tokens(ids, state)
 
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
         from transformers import DynamicCache
@@ -231,6 +245,31 @@ def _detect_plain_output_head(model: Any) -> bool:
         return False
     states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
     return states is not None and torch.equal(states, head_calls[0][0])
+
+
+def _run_output_layers(model: Any, states: Tensor) -> Tensor:
+    """Return the logits [N, V] of ``model`` from its last ``states`` [N, H]; the layers before them read one token."""
+
+    def replace_states(module: nn.Module, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = states[None]
+        return output
+
+    hook = model.base_model.register_forward_hook(replace_states)
+    try:
+        logits: Tensor = model(input_ids=_make_trial_tokens(model)[:, :1], use_cache=False).logits[0]
+    finally:
+        hook.remove()
+    return logits
+
+
+@torch.no_grad()
+def _can_replace_states(model: Any) -> bool:
+    """Return whether :func:`_run_output_layers` gives the model's logits."""
+    ids = _make_trial_tokens(model)
+    states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if model.base_model is model or states is None:
+        return False
+    return torch.equal(_run_output_layers(model, states[0]), model(input_ids=ids, use_cache=False).logits[0])
 
 
 def _make_trial_tokens(model: Any) -> Tensor:
@@ -319,6 +358,25 @@ def is_fresh_parameter(name: str, fresh_parameters: frozenset[str]) -> bool:
 # Low-rank adapters through ``peft``.
 
 
+class AdapterDropout(NetworkPart):
+    """Dropout of the inputs of adapter ``index``: one mask for all examples and positions of a step.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.NetworkPart`.
+    """
+
+    def __init__(self, index: int, rate: float) -> None:
+        super().__init__()
+        self.index, self.rate = index, rate
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Nothing: it has no parameters."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop features of ``inputs`` [..., features] in a training step."""
+        mask = self.draw_mask("adapters", self.index, inputs.shape[-1:], self.rate)
+        return inputs if mask is None else inputs * mask.to(inputs)
+
+
 def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     """Return ``model`` with adapters and everything else frozen; ``folder_name`` is used in messages.
 
@@ -333,11 +391,12 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=2 * settings.rank,
-        lora_dropout=0.0,
+        lora_alpha=settings.alpha or 2 * settings.rank,
+        lora_dropout=settings.dropout,
         use_rslora=settings.method == "rslora",
         use_dora=settings.method == "dora",
         target_modules=modules,
+        modules_to_save=list(settings.modules_to_save) or None,
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
         bias="none",
     )
@@ -346,6 +405,16 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
             adapted = get_peft_model(model, config)
     except ValueError:
         raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
+    parameters = list(adapted.named_parameters(remove_duplicate=False))
+    uses = Counter(id(parameter) for _, parameter in parameters)
+    for name in settings.modules_to_save:
+        originals = [parameter for path, parameter in parameters if f"{name}.original_module." in path]
+        if not originals or any(uses[id(parameter)] > 1 for parameter in originals):
+            problem = "shares its weights with another layer" if originals else "is no layer of the model"
+            raise ConfigurationError(f"train.model.lora.modules_to_save: {name} {problem}; remove it")
+    layers: list[Any] = [module for module in adapted.modules() if hasattr(module, "lora_dropout")]
+    for index, layer in enumerate(layers if settings.dropout else ()):
+        layer.lora_dropout["default"] = AdapterDropout(index, settings.dropout)
     adapted.peft_config["default"].base_model_name_or_path = folder_name
     return adapted
 
@@ -369,7 +438,9 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
     with commit_file(weights) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary, {"format": "pt"})
-    model.peft_config["default"].save_pretrained(folder)
+    adapter_config = model.peft_config["default"]
+    adapter_config.task_type = "CAUSAL_LM"  # so that peft's Auto classes read it
+    adapter_config.save_pretrained(folder)
     return [config, weights]
 
 
@@ -480,6 +551,22 @@ def read_folder_model(folder: Path, model_class: Any, **config: Any) -> tuple[An
         )
     mismatched = (entry[0] for entry in loading["mismatched_keys"])
     return disable_dropout(model), frozenset({*loading["missing_keys"], *mismatched})
+
+
+def make_folder_architecture(folder: Path, classes: tuple[str, ...]) -> Any:
+    """Make the network that the folder's ``config.json`` describes, for ``classes`` if any; no weights are read."""
+    task = "classify" if classes else "next-word"
+    require_task_support(folder, task)
+    from transformers import AutoConfig
+
+    try:
+        with silence_transformers():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, num_labels=len(classes))
+            return get_library_class(task).from_config(config)
+    except Exception as error:  # a config.json can raise any error in the library
+        raise ConfigurationError(
+            f"model.folder: cannot read {folder.name}/config.json ({type(error).__name__})"
+        ) from None
 
 
 def disable_dropout(model: Any) -> Any:

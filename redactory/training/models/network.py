@@ -131,6 +131,25 @@ class LanguageNetwork(Network):
     def hidden_states(self, batch: Batch) -> Tensor:
         """Return the features from which each position of ``batch.inputs`` predicts the next token: [B, T, H]."""
 
+    has_narrow_states = True
+    """Whether :meth:`read_states` returns what the output layer reads; otherwise it returns logits."""
+
+    def read_states(self, ids: Tensor) -> Tensor:
+        """Return the features [B, T, H] after ``ids`` [B, T], for prediction; :meth:`compute_logits` reads them."""
+        return self.hidden_states(Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool)))
+
+    def compute_logits(self, states: Tensor) -> Tensor:
+        """Return unnormalised log probabilities [N, V] after ``states`` [N, H]."""
+        logits: Tensor = self.head(states)
+        return logits
+
+    @property
+    def kept_logits(self) -> int:
+        """How many numbers per position, V or 0, :meth:`example_losses` keeps until the backward pass."""
+        head: Any = self.head
+        is_frozen_linear = type(head).forward is nn.Linear.forward and not head.weight.requires_grad
+        return 0 if is_frozen_linear else len(head.weight)
+
     @abstractmethod
     def make_initial_state(self, batch: int) -> State:
         """Return the state before any token, with ``batch`` rows."""
@@ -138,6 +157,12 @@ class LanguageNetwork(Network):
     @abstractmethod
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
+
+    def read_tokens(self, ids: Tensor, state: State) -> State:
+        """Return the state after ``ids`` [B, N]."""
+        for column in ids.unbind(1):
+            _, state = self.step(column, state)
+        return state
 
     def example_losses(self, batch: Batch) -> Tensor:
         """Return −log probability (nats) of each example, [B]: the sum over its trained targets."""

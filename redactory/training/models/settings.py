@@ -73,8 +73,17 @@ class LoraSettings(Settings):
         description="lora; rslora, which divides by the root of the rank; dora, which also learns the length "
         "of each row of a weight.",
     )
+    alpha: PositiveInt | None = Field(
+        None, description="Scale: an adapter's output is multiplied by alpha / rank; default: twice the rank."
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Share of an adapter's inputs that are zero in a step, the same for all examples."
+    )
     modules: tuple[str, ...] = Field(
         (), description="Names of the linear layers that get an adapter; default: the attention's projections."
+    )
+    modules_to_save: tuple[str, ...] = Field(
+        (), description="Names of layers that are trained as a whole, such as lm_head; all their weights get noise."
     )
 
 

@@ -77,6 +77,10 @@ class Trainer:
         """Return the paths of these folders in ``run``."""
         return tuple(getattr(run, name) for name in self.folder_names)
 
+    def samples_public(self, settings: TrainSettings) -> bool:
+        """Whether a noisy step also samples public examples, without noise."""
+        return False
+
     # the spec: mechanism, number of steps, and rows affected by one exchanged example
 
     def get_sampling_rate(self, settings: TrainSettings) -> float:
@@ -126,13 +130,7 @@ class Trainer:
     """Where calibration starts, and the smallest and largest noise multiplier that it tries."""
 
     def calibrate_noise(
-        self,
-        settings: TrainSettings,
-        steps: int,
-        rows: int,
-        other_spendings: Spendings = (),
-        tolerance: float = 1e-4,
-        is_proved: bool = True,
+        self, settings: TrainSettings, steps: int, rows: int, other_spendings: Spendings = (), is_proved: bool = True
     ) -> float:
         """Find about the smallest noise multiplier with which ``steps`` have the target epsilon, at most.
 
@@ -144,7 +142,7 @@ class Trainer:
             mechanism = self.build_mechanism(settings, noise_multiplier)
             return self.compare_worlds(mechanism, steps, rows, other_spendings, self.get_privacy_unit(settings))
 
-        search = NoiseSearch(*self.noise_search, tolerance, 1e4)
+        search = NoiseSearch(*self.noise_search, 1e-4, 1e4)
         return find_noise(make_comparison, settings.epsilon, settings.delta, search, is_proved)
 
     def compare_worlds(

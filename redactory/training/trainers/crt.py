@@ -29,17 +29,19 @@ class Crt(Trainer):
     uses_policy = can_classify = can_chat = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration alone.",
-        "If the model is trained on classes, a secret and its mask have the same class; the class of a public "
-        "example is trained on without noise.",
         "Bayesian epsilons are averages over the secrets of this corpus, for an adversary who does not know "
         "which of them was masked. For a secret known to have been missed by the strict policy, use "
         "epsilon_substitution.",
     )
 
+    def samples_public(self, settings: TrainSettings) -> bool:
+        """Whether a noisy step also samples public examples, so that each example counts alike: on vectors."""
+        return settings.model.kind == "encoder"
+
     def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Refuse passes over ``public/`` where noisy steps sample it."""
         for key in ("public_share", "public_pretraining_epochs"):
-            if _samples_public_examples(settings) and getattr(settings, key):
+            if self.samples_public(settings) and getattr(settings, key):
                 return f"train.{key}: with an encoder every noisy step also samples public examples; remove it"
         return None
 
@@ -51,7 +53,7 @@ class Crt(Trainer):
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
         """Make passes over ``public/``; none on an encoder's vectors, where every noisy step also samples it."""
-        if _samples_public_examples(context.settings):
+        if self.samples_public(context.settings):
             return None
         examples, rows = self._encode_public_rows(context)
         return context.make_noise_free_steps(scheduled_optimizer, examples, rows)
@@ -61,7 +63,7 @@ class Crt(Trainer):
     ) -> StepKind:
         """Make the steps on ``private/``; on an encoder's vectors they also sample ``public/``."""
         steps = super().make_noisy_steps(context, scheduled_optimizer, mechanism, ledger)
-        if _samples_public_examples(context.settings):
+        if self.samples_public(context.settings):
             examples, rows = self._encode_public_rows(context)
             rows = rows[~np.isin(rows, context.held_out_rows)]
             steps = replace(cast("NoisySteps", steps), public_examples=examples.select_examples(rows))
@@ -76,11 +78,6 @@ class Crt(Trainer):
         if context.settings.public_weighting == "count":
             rows = np.repeat(rows, count_public_occurrences(context.run)[rows])
         return examples.examples, rows
-
-
-def _samples_public_examples(settings: TrainSettings) -> bool:
-    """Whether a noisy step also samples public examples, so that each example counts alike: on vectors."""
-    return settings.model.kind == "encoder"
 
 
 class CrtDrop(Crt):
@@ -105,8 +102,4 @@ class DpSgd(Trainer):
     noised_folder = "vault"
     can_classify = can_chat = True
     privacy_unit = f"one original {EXAMPLE_NOUN}"
-    comparison_notes = (
-        "Both exchanged examples are in the private split: if the vocabulary is made of public/, a word of "
-        "a public example can be a token of this model.",
-    )
     assumptions = ("Original texts are used, with duplicates: a secret in K examples is a group of K.",)

@@ -100,7 +100,7 @@ class UserLevel(Trainer):
                 federated.local_batch_size,
                 federated.local_learning_rate,
                 mechanism.clip_norm,
-                context.settings.max_physical_batch_tokens,
+                context.max_physical_batch_tokens,
             ),
             stream=context.stream,
             ledger=ledger,

@@ -81,6 +81,11 @@ class EntityComparison(Comparison):
             revealed if self._is_chain_useless(revealed) else min(revealed, super().estimate_epsilon(delta, coarsening))
         )
 
+    def approximate_epsilon(self, delta: float) -> float:
+        """Approximate the smaller of the two bounds."""
+        revealed = self._compute_revealed_epsilon(delta, coarsening=2.0)
+        return revealed if self._is_chain_useless(revealed) else min(revealed, super().approximate_epsilon(delta))
+
     def bound_epsilon(self, delta: float) -> EpsilonBounds:
         """Prove the smaller of the two bounds; 0 is below it."""
         revealed = self._compute_revealed_epsilon(delta)

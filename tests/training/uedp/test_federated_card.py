@@ -47,7 +47,7 @@ def epsilon_of(mechanism: PoissonUsersGaussian, protect: PrivacyUnit = PrivacyUn
 
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
     vocabulary = {"made_of": {"public_text": "a digest"}, "sha256": "another"}
-    return make_unit_level_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
+    return make_unit_level_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary, 0))
 
 
 @pytest.mark.parametrize("own", [FEDAVG, CONLL])

@@ -22,6 +22,7 @@ UNKNOWN = -1
 """What a copy repeats where the run does not say it."""
 PUBLIC_ROWS = ["we met today", "she wrote a letter to them", "nothing new here", "they met again today"] * 3
 TRAINING: dict[str, Any] = {
+    "recipe": "fixed",
     "vocabulary_size": 100,
     "trainer": "uedp-bounded",
     "epochs": 2,

@@ -1,0 +1,5 @@
+"""Redactory's training inside other libraries: their experiment trackers, and ``transformers``' trainers."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
