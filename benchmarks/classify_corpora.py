@@ -79,11 +79,7 @@ SOURCES = {
 
 def main() -> None:
     """Write every set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("out", type=Path)
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments = parse_folders(__doc__)
     readers: dict[str, Callable[[Path], Parts]] = {
         "ag": read_ag_news,
         "sst": read_sst,
@@ -93,6 +89,16 @@ def main() -> None:
     for name, read in readers.items():
         write_parts(arguments.out, name, read(arguments.clones / SOURCES[name].repository.partition("/")[2]))
     write_parts(arguments.out, "departments", simulate_departments())
+
+
+def parse_folders(description: str | None) -> argparse.Namespace:
+    """Parse ``clones``, the folder of clones, and ``out``, which is made."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("out", type=Path)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    return arguments
 
 
 def write_parts(folder: Path, name: str, parts: Parts) -> None:

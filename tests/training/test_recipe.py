@@ -23,6 +23,7 @@ from redactory.training.model import load_model
 from redactory.training.steps import NoiseFreeSteps
 from tests.training.conftest import PUBLIC_TEXTS, SMALL_SETTINGS, make_small_settings, write_run
 from tests.training.test_resume import Killed, killing
+from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
 MakeRun = Callable[[], RunFolder]
 CLASSIFIER: dict[str, Any] = {"trainer": "dpsgd", "task": "classify", "classes": ("a", "b")}
@@ -90,6 +91,13 @@ def test_more_examples_than_declared_are_refused(tmp_path: Path) -> None:
     assert train_model(run, make_small_settings(max_examples=30))["guarantee"]["training"]["bound_on_examples"] == 30
 
 
+def test_a_bound_that_nothing_is_compared_with_says_so(tmp_path: Path) -> None:
+    """Of users and entities the number of examples is secret."""
+    run = write_unit_run(tmp_path / "RUN")
+    card = train_model(run, training(write_public(tmp_path / "public.jsonl"), max_examples=3))["guarantee"]
+    assert card["training"]["bound_on_examples"].startswith("3, declared, and not compared")
+
+
 @pytest.fixture
 def held_out_file(tmp_path: Path) -> Path:
     path = tmp_path / "other.txt"
@@ -117,6 +125,8 @@ def test_the_weights_with_the_least_public_loss_are_saved(
     rows = read_json(run.get_model_folder("crt").held_out)["rows"]
     losses = [row["loss"] for row in rows[1:] if not row.get("before_noise")]
     assert len(losses) == 3
+    card = read_json(run.get_model_folder("crt").guarantee)
+    assert card["training"]["saved_weights"].startswith("those after the epoch with the least loss")
     assert compute_loss(run) == pytest.approx(min(losses)) == pytest.approx(find_saved_row(rows)["loss"])
     assert (min(losses) < losses[-1]) is (dp_learning_rate == 1.0)
 
@@ -178,7 +188,9 @@ def test_a_small_split_is_passed_over_ten_times_an_epoch(values: dict[str, Any])
 
 def test_too_few_public_texts_are_not_held_out(fresh_run: MakeRun) -> None:
     run = fresh_run()
-    train_model(run, make_small_settings(recipe="auto"))
+    card = train_model(run, make_small_settings(recipe="auto"))["guarantee"]
     assert not run.get_model_folder("crt").held_out.exists()
+    # the best weights cannot be told without a measurement
+    assert card["training"]["saved_weights"].startswith("those after the last step")
     with pytest.raises(ConfigurationError, match="no text is held out"):
         train_model(fresh_run(), make_small_settings(recipe="auto", held_out=1e-9))

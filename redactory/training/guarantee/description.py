@@ -12,14 +12,20 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_up
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.metrics import EpsilonInputs
+from redactory.training.guarantee.remarks import count_noised_examples
 from redactory.training.guarantee.spec import LedgerFacts, TrainingSpec
 from redactory.training.held_out import find_saved_row
 from redactory.training.model import get_library_name
 from redactory.training.settings import ENCODER_SOURCE
 
 
-def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe relation, sampling, steps, optimizer, clipping, parameters and other trainings, by name."""
+def describe_training(
+    facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], has_curve: bool
+) -> dict[str, Any]:
+    """Describe relation, sampling, steps, optimizer, clipping, parameters and other trainings, by name.
+
+    ``has_curve``: the loss on held-out public text was measured.
+    """
     settings, mechanism, trainer, words = facts.settings, spec.mechanism, spec.trainer, WORDS["described"]
     described: dict[str, Any] = {}
     if mechanism is not None:
@@ -32,7 +38,7 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
             "expected_batch_size": f"{mechanism.normaliser:,g}",
             f"bound_on_{unit}s": settings.federated.users
             if trainer.samples_users
-            else settings.max_examples or words["no_bound"],
+            else _describe_max_examples(spec, manifest),
             f"{unit}s_assumed_by_settings": round(mechanism.normaliser / rate),
             "noisy_steps": spec.steps,
             "clipping": f"each {unit}'s {part} to L2 norm {mechanism.clip_norm:g}",
@@ -48,11 +54,20 @@ def describe_training(facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[
         **described,
         "optimizer": _describe_optimizer(facts, spec),
         "chosen_by_the_recipe": [] if facts.private_loop else settings.describe_choices(),
-        "saved_weights": words["best" if settings.keeps_best_weights else "last"],
+        "saved_weights": words["best" if settings.keeps_best_weights and has_curve else "last"],
         "trainable_parameters": facts.trainable_parameters,
         "trainings_started": 1 + len(facts.other_trainings),
         "other_models_of_the_same_data": list(facts.other_trainings),
     }
+
+
+def _describe_max_examples(spec: TrainingSpec, manifest: Mapping[str, Any]) -> int | str:
+    """Return the declared bound on the examples; in words if nothing compared it with their number."""
+    count, words = spec.settings.max_examples, WORDS["described"]
+    if count is None:
+        return str(words["no_bound"])
+    is_checked = count_noised_examples(spec, manifest.get("counts", {})) is not None
+    return count if is_checked else str(words["unchecked_bound"]).format(count=f"{count:,}")
 
 
 def _describe_optimizer(facts: LedgerFacts, spec: TrainingSpec) -> str:

@@ -43,7 +43,7 @@ NO_GROUP_EPSILON = "sizes without an epsilon: none below 4096 was found; the noi
 RECALL_NOT_MEASURED = "recall not measured"
 NO_COUNTED_GROUP_EPSILON = "public by count is accounted for one exchanged example; for several there is no epsilon"
 POLICIES_UNUSED_REASON = (
-    "the policies do not decide what is noised: epsilon_substitution covers a secret in one example of the privacy unit"
+    "the policies do not decide what is noised: epsilon_substitution covers a secret like every part of an example"
 )
 
 

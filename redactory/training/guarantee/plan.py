@@ -99,17 +99,11 @@ def plan_guarantee(
     other targets. Metrics are proved; sweeps and curves are approximate. ``ConfigurationError``
     if nothing is noised, ``GuaranteeError`` if no noise reaches the target or the accountants disagree.
     """
-    inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
+    inputs, trainer = inputs or PlanInputs(), get_trainer(settings)
     dedup = dedup or {"rule": "S1", "group_size": 1}
     if trainer.noised_folder is None:
         raise ConfigurationError(f"train.trainer {trainer.name} has no privacy mechanism: nothing to plan")
-    if inputs.bayesian:
-        if not trainer.uses_policy:
-            raise ConfigurationError(f"{settings.trainer} has no Bayesian epsilon")
-        # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
-        missed = math.log1p(math.expm1(settings.epsilon) / inputs.gamma)
-        inner = min(settings.delta / inputs.gamma, 1.0 - 1e-9)
-        target = settings.model_copy(update={"epsilon": missed, "delta": inner})
+    target = _find_bayesian_target(settings, inputs.gamma) if inputs.bayesian else settings
     rates = MissRates(inputs.gamma, 0.0 if selection else inputs.delta_2)
     spec = TrainingSpec.from_settings(
         target, dedup, inputs.steps, rates=rates, seeded=False, selection=selection, start=start
@@ -147,6 +141,15 @@ def plan_guarantee(
     if trainer.hides_units and with_steps_curve:
         plan["steps_curve"] = _estimate_unit_steps_curve(spec, plan["epsilon"])
     return {**common, **plan}
+
+
+def _find_bayesian_target(settings: TrainSettings, gamma: float) -> TrainSettings:
+    """Return ``settings`` with epsilon and delta of a missed secret whose Bayesian epsilon is the target."""
+    if not get_trainer(settings).uses_policy:
+        raise ConfigurationError(f"{settings.trainer} has no Bayesian epsilon")
+    # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
+    missed = math.log1p(math.expm1(settings.epsilon) / gamma)
+    return settings.model_copy(update={"epsilon": missed, "delta": min(settings.delta / gamma, 1.0 - 1e-9)})
 
 
 # Secrets and examples.
