@@ -15,13 +15,20 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.gradients import InseparableExamplesError, Tape, record_gradients, use_tape
 from redactory.training.clipping.layers import LstmWeights, run_lstm_layer
-from redactory.training.clipping.matmul import disable_autocast, is_autocast_enabled, to_float32
+from redactory.training.clipping.matmul import (
+    apply_affine,
+    disable_autocast,
+    get_product_dtype,
+    is_autocast_enabled,
+    to_float32,
+)
 
 ForwardFunction = Callable[..., Any]
 RecordingRule = Callable[[Any, str, Tape], ForwardFunction]
@@ -29,8 +36,29 @@ RecordingRule = Callable[[Any, str, Tape], ForwardFunction]
 NamedTensors = dict[str, Tensor]
 
 
+class _ConstantLinear(torch.autograd.Function):
+    """Multiply ``inputs`` [N, I] by ``weight`` [O, I] transposed and add ``bias`` [O]; only the inputs have a gradient.
+
+    Both passes use the fastest product of the machine, and autocast's type.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(weight)
+        dtype = get_product_dtype(weight)
+        return apply_affine(inputs.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, None, None]:
+        weight = ctx.saved_tensors[0]
+        return apply_affine(delta, weight.to(delta.dtype).t(), None) if ctx.needs_input_grad[0] else None, None, None
+
+
 def _multiply_by_weight(module: Any, inputs: Tensor) -> Tensor:
-    return F.linear(inputs, module.weight.t() if _is_transposed(module) else module.weight, module.bias)
+    weight = module.weight.t() if _is_transposed(module) else module.weight
+    output: Tensor = _ConstantLinear.apply(inputs, weight, module.bias)  # type: ignore[no-untyped-call]
+    return output
 
 
 def _report_linear(module: Any, tape: Tape, examples: int, inputs: Tensor, delta: Tensor) -> None:
