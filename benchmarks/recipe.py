@@ -127,22 +127,8 @@ def train(data: Path, name: str, kind: str, epsilon: float, rate: float | None, 
     examples, tests = map(encode, parts)
     network = build_classifier(settings.model, tokenizer, classes)
     network.initialise(RandomStream(seed.to_bytes(32, "little")))
-    sampling_rate, clip_norm = settings.sampling_rate, settings.clip_norm
-    steps = settings.epochs * math.ceil(1.0 / sampling_rate)
-    deviation = clip_norm * calibrate(sampling_rate, steps, epsilon)
-    optimizer = ScheduledOptimizer(
-        make_optimizer(network, settings.optimizer),
-        settings.dp_learning_rate,
-        None if settings.learning_rate_schedule == "constant" else steps,
-        settings.learning_rate_schedule,
-    )
-    coins, noise = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     started = time.process_time()
-    for number in range(steps):
-        rows = np.flatnonzero(coins.random(len(examples)) < sampling_rate)
-        gradient = compute_clipped_sum(network, examples, rows, clip_norm, TOKENS)
-        gradient += deviation * torch.randn(gradient.shape, generator=noise)
-        apply_gradient(network, optimizer, gradient / (sampling_rate * len(examples)), number)
+    noise = take_noisy_steps(network, examples, settings, seed)
     return {
         "corpus": name,
         "kind": kind,
@@ -150,11 +136,32 @@ def train(data: Path, name: str, kind: str, epsilon: float, rate: float | None, 
         "learning_rate": settings.dp_learning_rate,
         "seed": seed,
         "rows": len(examples),
-        "steps": steps,
-        "noise_multiplier": round(deviation / clip_norm, 4),
+        **noise,
         **measure(network, tests),
         "processor_seconds": round(time.process_time() - started, 1),
     }
+
+
+def take_noisy_steps(network: Any, examples: TokenizedExamples, settings: TrainSettings, seed: int) -> Row:
+    """Take the noisy steps of ``settings`` on ``examples``; return their number and the noise multiplier."""
+    sampling_rate, clip_norm = settings.sampling_rate, settings.clip_norm
+    steps = settings.epochs * math.ceil(1.0 / sampling_rate)
+    multiplier = calibrate(sampling_rate, steps, settings.epsilon)
+    optimizer = schedule(network, settings, settings.dp_learning_rate, steps)
+    coins, noise = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    for number in range(steps):
+        rows = np.flatnonzero(coins.random(len(examples)) < sampling_rate)
+        gradient = compute_clipped_sum(network, examples, rows, clip_norm, TOKENS)
+        gradient += clip_norm * multiplier * torch.randn(gradient.shape, generator=noise)
+        apply_gradient(network, optimizer, gradient / (sampling_rate * len(examples)), number)
+    return {"steps": steps, "noise_multiplier": round(multiplier, 4)}
+
+
+def schedule(network: Any, settings: TrainSettings, learning_rate: float, steps: int) -> ScheduledOptimizer:
+    """Make an optimizer for ``steps`` steps."""
+    is_constant = settings.learning_rate_schedule == "constant"
+    optimizer = make_optimizer(network, settings.optimizer)
+    return ScheduledOptimizer(optimizer, learning_rate, None if is_constant else steps, settings.learning_rate_schedule)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 Formal guarantees: a measurement is a function of public text and of weights that noisy steps released, so it is
 post-processing and may be shown (``docs/guarantees.md``, "Side channels", items 9 and 14). Separate random draws decide
 which public rows are held out; the public split is equal in both worlds. Measuring consumes no draw of the training, so
-the training has the same bits with and without it.
+all steps have the same bits with and without it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training.chat import ChatCodec
-from redactory.training.data import IntArray, PublicText, open_public_text, read_public_texts
+from redactory.training.data import IntArray, PublicText, open_public_text, read_classes, read_public_texts
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.settings import TRAINERS, TrainSettings
 
@@ -30,6 +36,8 @@ _MAX_TEXTS = 2_000
 """Maximum number of measured texts, evenly spread, so that measuring does not delay an epoch."""
 MIN_CHOSEN_TEXTS = 20
 """Fewest texts that the recipe holds out: fewer cost more training text than their loss is worth."""
+_LOG_TEMPERATURES = (-3.0, 5.0)
+"""Range of the logarithm of a classifier's temperature."""
 NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
@@ -55,16 +63,16 @@ class HeldOutText:
         """
         if settings.held_out is None:
             return None
-        rows = NO_ROWS
+        rows, all_rows = NO_ROWS, list[tuple[str, str | None]]()
         if isinstance(settings.held_out, Path):
             file_text = open_public_text(run, settings.held_out, HELD_OUT_KEY, settings.chat is not None)
             assert file_text is not None
             selected = list(file_text.read_rows())
         else:
             if TRAINERS[settings.trainer].noise_free_folders[:1] == ("public",):
-                all_rows: list[tuple[str, str | None]] = [
-                    (candidate, None) for candidate in read_public_texts(run, settings.example_format)
-                ]
+                texts, is_classifier = read_public_texts(run, settings.example_format), settings.task == "classify"
+                classes = read_classes(run, run.public) if is_classifier else repeat(None)
+                all_rows = list(zip(texts, classes, strict=is_classifier))
             else:
                 all_rows = [] if public_text is None else list(public_text.read_rows())
             rows = np.flatnonzero(stream.uniform("held out", 0, len(all_rows)) < settings.held_out)
@@ -110,9 +118,44 @@ class HeldOutCurve:
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()
         )
         self.rows.append({"step": steps, **measurement, **({"before_noise": True} if is_before_noise else {})})
+        self._write()
+        return self.progress_text
+
+    def calibrate_classifier(self) -> None:
+        """Divide the logits by the temperature with the least loss on the held-out texts (Guo et al. 2017).
+
+        Both are stored with the measurement of the saved weights. The true class counts as (n + 1)/(n + 2) of n texts,
+        the rest is spread over all classes (after Platt 1999), so that a few correct predictions do not look certain.
+        No temperature is used that makes the loss larger.
+        """
+        if not isinstance(self.model, TextClassifier):
+            return
+        layer = self.model.network.find_output_layer()
+        if layer is None:
+            return
+        scores, true_classes = self._score_classes()
+        smoothing = 1.0 / (len(true_classes) + 2)
+        targets = np.full(scores.shape, smoothing / scores.shape[1])
+        targets[np.arange(len(true_classes)), true_classes] += 1.0 - smoothing
+
+        def compute_loss(log_temperature: float) -> float:
+            scaled = scores / math.exp(log_temperature)
+            return float(-(targets * log_softmax(scaled, axis=1)).sum(1).mean())
+
+        temperature = math.exp(minimize_scalar(compute_loss, bounds=_LOG_TEMPERATURES, method="bounded").x)
+        weights = [parameter.detach().clone() for parameter in layer.parameters(recurse=False)]
+        set_layer(layer, [values / temperature for values in weights])
+        row, loss = find_saved_row(self.rows), self._measure_classifier()["loss"]
+        if loss is None or row["loss"] is None or loss > row["loss"]:
+            set_layer(layer, weights)
+            return
+        calibrated = {**row, "temperature": temperature, "calibrated_loss": loss}
+        self.rows = [calibrated if other is row else other for other in self.rows]
+        self._write()
+
+    def _write(self) -> None:
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
         write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
-        return self.progress_text
 
     @property
     def progress_text(self) -> str:
@@ -132,10 +175,8 @@ class HeldOutCurve:
         return {"loss": _keep_finite(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
 
     def _measure_classifier(self) -> dict[str, Any]:
-        assert isinstance(self.model, TextClassifier)
-        scores = self.model.compute_class_log_probs(self.held_out.texts)
-        names: list[str | None] = list(self.model.classes)
-        true_classes, predicted = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
+        scores, true_classes = self._score_classes()
+        predicted = scores.argmax(1)
         return {
             "loss": _keep_finite(float(-scores[np.arange(len(true_classes)), true_classes].mean())),
             "error_rate": float((predicted != true_classes).mean()),
@@ -144,6 +185,20 @@ class HeldOutCurve:
             if len(set(true_classes.tolist())) < 2
             else float(np.bincount(predicted).max() / len(predicted)),
         }
+
+    def _score_classes(self) -> tuple[NDArray[np.float64], IntArray]:
+        """Return the log probabilities of the classes of the held-out texts, and their true classes by number."""
+        assert isinstance(self.model, TextClassifier)
+        names: list[str | None] = list(self.model.classes)
+        true_classes = np.array([names.index(name) for name in self.held_out.classes], np.int64)
+        return self.model.compute_class_log_probs(self.held_out.texts), true_classes
+
+
+@torch.no_grad()
+def set_layer(layer: nn.Module, values: Sequence[Tensor]) -> None:
+    """Set the parameters of ``layer`` itself, in order."""
+    for parameter, new in zip(layer.parameters(recurse=False), values, strict=True):
+        parameter.copy_(new)
 
 
 def read_curve_rows(path: Path) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
         chosen |= _FOLDER_RATES
     elif inputs.has_public_text:
         chosen |= _PRETRAINING
-    if inputs.learns_public_split and inputs.task != "classify":
+    if inputs.learns_public_split:
         chosen["held_out"] = _HELD_OUT_SHARE
     if inputs.max_examples is not None:
         rate = inputs.sampling_rate or chosen.get("sampling_rate", inputs.default_sampling_rate)

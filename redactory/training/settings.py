@@ -207,8 +207,9 @@ class TrainSettings(Settings):
         None,
         description="Public text that no step learns from: the loss on it is measured after every epoch. A "
         "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
-        "file like public_text's. Recipe: 0.05 for crt and crt-drop of a language model, if that is at least 20 "
-        "texts; and the weights after the epoch with the least loss are saved. No noisy step is left out.",
+        "file like public_text's. Recipe: 0.05 for crt and crt-drop, if that is at least 20 texts; the weights "
+        "after the epoch with the least loss are saved, and a classifier's probabilities calibrated on these texts. No "
+        "noisy step is left out.",
     )
     name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")

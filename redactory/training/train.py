@@ -176,6 +176,8 @@ def _run_training(
     )
     for _, step in remaining_steps:
         step.kind.step(step.number)
+    if curve is not None and settings.keeps_best_weights:
+        curve.calibrate_classifier()
     require_unchanged_public_text(public_text, head)
     initial_model = make_initial_model(settings, stream, vocabulary)
     initial_weights = dict(initial_model.network.named_parameters())

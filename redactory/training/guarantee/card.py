@@ -77,7 +77,7 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
     training_facts = TrainingFacts(points, parameters=parameters, held_out_curve=curve, is_upper_bound=True)
     return {
         **card,
-        "training": describe_training(facts, spec, manifest, bool(curve)),
+        "training": describe_training(facts, spec, manifest, curve),
         "hub": describe_for_hub(card, facts, manifest.get("run"), curve),
         "remarks": make_remarks(spec, training_facts),
     }

@@ -20,11 +20,11 @@ from redactory.training.settings import ENCODER_SOURCE
 
 
 def describe_training(
-    facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], has_curve: bool
+    facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Describe relation, sampling, steps, optimizer, clipping, parameters and other trainings, by name.
 
-    ``has_curve``: the loss on held-out public text was measured.
+    ``curve`` has the measurements on held-out public text.
     """
     settings, mechanism, trainer, words = facts.settings, spec.mechanism, spec.trainer, WORDS["described"]
     described: dict[str, Any] = {}
@@ -50,11 +50,15 @@ def describe_training(
             described["public_share_of_steps"] = settings.public_share or in_order
     if lora := getattr(settings.model, "lora", None):
         described["adapters"] = f"{lora.method}, rank {lora.rank}"
+    saved_row = find_saved_row(curve) if settings.keeps_best_weights and curve else None
+    saved_weights = str(words["last" if saved_row is None else "best"])
+    if saved_row is not None and "temperature" in saved_row:
+        saved_weights += str(words["calibrated"]).format(temperature=saved_row["temperature"])
     return {
         **described,
         "optimizer": _describe_optimizer(facts, spec),
         "chosen_by_the_recipe": [] if facts.private_loop else settings.describe_choices(),
-        "saved_weights": words["best" if settings.keeps_best_weights and has_curve else "last"],
+        "saved_weights": saved_weights,
         "trainable_parameters": facts.trainable_parameters,
         "trainings_started": 1 + len(facts.other_trainings),
         "other_models_of_the_same_data": list(facts.other_trainings),
@@ -97,7 +101,8 @@ def describe_for_hub(
         base = WORDS[ENCODER_SOURCE]["hub"]
     task = "text-classification" if is_classifier else "text-generation"
     error_rate = measured_row.get("error_rate")
-    measured = [("loss", measured_row.get("loss")), ("accuracy", None if error_rate is None else 1.0 - error_rate)]
+    loss = measured_row.get("calibrated_loss", measured_row.get("loss"))
+    measured = [("loss", loss), ("accuracy", None if error_rate is None else 1.0 - error_rate)]
     metrics = [{"type": name, "value": value} for name, value in measured if value is not None]
     results = [{"task": {"type": task}, "dataset": {"name": "held-out text", "type": "public"}, "metrics": metrics}]
     if card["holds"] and card["epsilon"] is not None:

@@ -112,6 +112,12 @@ class ClassifierNetwork(Network):
     def logits(self, batch: Batch) -> Tensor:
         """Return unnormalised log probabilities of the classes, [B, classes]."""
 
+    def find_output_layer(self) -> nn.Module | None:
+        """Find the trained linear layer whose outputs are the logits, the last of that size; None if there is none."""
+        size = len(self.classes)
+        layers = [m for m in self.modules() if isinstance(m, nn.Linear) and m.out_features == size]
+        return layers[-1] if layers and layers[-1].weight.requires_grad else None
+
     def example_losses(self, batch: Batch) -> Tensor:
         """Return −log probability (nats) of each example's class, [B]; 0 for an example without a class."""
         return F.cross_entropy(
