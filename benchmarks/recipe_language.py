@@ -94,7 +94,8 @@ def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
     trained, tests = read_corpus(data, name)[1]
 
     def encode(rows: list[Row]) -> TokenizedExamples:
-        return encode_examples((row["text"] for row in rows), settings, tokenizer, NO_CLASSES).examples
+        texts = (row["text"] for row in rows)
+        return encode_examples(texts, settings, tokenizer, lambda: np.empty(0, np.int64)).examples
 
     public, private, test = map(encode, (trained[::PUBLIC_SHARE], remove_every(trained, PUBLIC_SHARE), tests))
     network, stream = build_language_network(settings.model, tokenizer), RandomStream(seed.to_bytes(32, "little"))
@@ -117,11 +118,6 @@ def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
         "perplexity": measure_perplexity(network, test),
         "processor_seconds": round(time.process_time() - started, 1),
     }
-
-
-def NO_CLASSES() -> Any:  # noqa: N802
-    """Stand for the classes, which a language model does not read."""
-    raise AssertionError
 
 
 def remove_every(rows: list[Row], nth: int) -> list[Row]:
@@ -158,20 +154,21 @@ def summarize(trainings: list[Row]) -> Row:
             {
                 "epsilon": epsilon,
                 "change": change,
-                "ratio": round(math.exp(statistics.mean(values)), 4),
+                "ratio": compute_mean_ratio(values),
                 "lowest": round(math.exp(min(values)), 3),
                 "highest": round(math.exp(max(values)), 3),
                 "trainings": len(values),
             }
             for (epsilon, change), values in sorted(logs.items())
         ],
-        "private_steps": {
-            f"{epsilon:g}": round(math.exp(statistics.mean(values)), 4) for epsilon, values in before.items()
-        },
-        "rows": [
-            {key: value for key, value in row.items() if key not in ("key", "processor_seconds")} for row in trainings
-        ],
+        "private_steps": {f"{epsilon:g}": compute_mean_ratio(values) for epsilon, values in before.items()},
+        "rows": [{key: row[key] for key in row if key not in ("key", "processor_seconds")} for row in trainings],
     }
+
+
+def compute_mean_ratio(logarithms: list[float]) -> float:
+    """Return the geometric mean of ratios."""
+    return round(math.exp(statistics.mean(logarithms)), 4)
 
 
 if __name__ == "__main__":
