@@ -43,7 +43,7 @@ from redactory.training.vocabulary import build_vocabulary
 
 Row = dict[str, Any]
 EPSILONS, SEEDS = (1.0, 3.0, 8.0), 3
-LEARNING_RATES = {"bag": (0.03, 0.1, 0.3), "lstm": (0.003, 0.01, 0.03)}
+LEARNING_RATES = {"bag": (0.03, 0.1, 0.3), "lstm": (0.005, 0.015, 0.05)}
 CHECKS = ("ag", "sst")
 TOKENS = 65_536
 

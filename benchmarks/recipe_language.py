@@ -42,8 +42,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "pretraining_epochs 0": {"pretraining_epochs": 0},
     "pretraining_epochs 10": {"pretraining_epochs": 10},
     "dp_learning_rate 0.003": {"dp_learning_rate": 0.003},
-    "dp_learning_rate 0.001": {"dp_learning_rate": 0.001},
+    "dp_learning_rate 0.03": {"dp_learning_rate": 0.03},
     "learning_rate_schedule constant": {"learning_rate_schedule": "constant"},
+    "pretraining_epochs 10, constant": {"pretraining_epochs": 10, "learning_rate_schedule": "constant"},
 }
 """What differs from the recipe in each variant."""
 

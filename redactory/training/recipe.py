@@ -12,9 +12,11 @@ from typing import Any
 
 _STEPS, _MIN_PASSES, _MAX_PASSES, _MAX_GRADIENTS = 200, 3, 20, 400_000
 """A classifier's noisy steps, its passes over the examples, and its example gradients if their number is known."""
-_CLASSIFIER_RATES = {"encoder": 0.06, "bag": 0.1, "lstm": 0.03, "folder": 5e-4}
+_CLASSIFIER_RATES = {"encoder": 0.06, "bag": 0.1, "lstm": 0.015, "folder": 5e-4}
 """Learning rates of noisy steps of classifiers, by ``model.kind``."""
 _OTHER_CLASSIFIER_RATE = 0.01
+_LSTM_CLASSIFIER_SIZES = {"model.embedding_size": 64, "model.hidden_size": 64}
+"""A third of the language model's: noise reaches every parameter."""
 _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
 """Learning rates of pretrained networks."""
 _PRETRAINING = {"pretraining_epochs": 3, "dp_learning_rate": 0.01}
@@ -40,7 +42,7 @@ class RecipeInputs:
 
 
 def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
-    """Return the values that ``recipe: auto`` has for keys of the section ``train``."""
+    """Return the values that ``recipe: auto`` has for keys of the section ``train``, also below ``model``."""
     kind, passes = inputs.kind, _choose_passes(inputs.max_examples)
     if kind != "encoder" and not inputs.has_noisy_steps:
         return {}
@@ -49,6 +51,7 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
         chosen |= {"sampling_rate": passes / _STEPS, "epochs": passes}
         chosen["dp_learning_rate"] = _CLASSIFIER_RATES.get(kind, _OTHER_CLASSIFIER_RATE)
         chosen |= {"clip_norm": 0.5} if kind == "encoder" else {}
+        chosen |= _LSTM_CLASSIFIER_SIZES if kind == "lstm" else {}
     elif kind == "folder":
         chosen |= _FOLDER_RATES
     elif inputs.has_public_text:

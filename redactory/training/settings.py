@@ -6,6 +6,7 @@ import datetime
 import importlib
 import json
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -341,7 +342,11 @@ class TrainSettings(Settings):
             defaults["model"] = {"kind": "encoder"}
         settings = validate({**defaults, **value})
         if settings.recipe == "auto":
-            defaults |= settings.choose_values()
+            chosen = settings.choose_values()
+            sizes = {key.removeprefix("model."): chosen.pop(key) for key in [*chosen] if key.startswith("model.")}
+            defaults |= chosen
+            if sizes and isinstance(value.get("model"), dict):
+                value = {**value, "model": {**sizes, **value["model"]}}
             settings = validate({**defaults, **value})
         settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
         return settings
@@ -364,7 +369,7 @@ class TrainSettings(Settings):
     def describe_choices(self) -> list[str]:
         """Return the keys that have the recipe's value, each with it; none with ``recipe: fixed``."""
         chosen = self.choose_values() if self.recipe == "auto" else {}
-        return [f"{key} {value}" for key, value in chosen.items() if getattr(self, key) == value]
+        return [f"{key} {value}" for key, value in chosen.items() if attrgetter(key)(self) == value]
 
     @property
     def keeps_best_weights(self) -> bool:

@@ -134,7 +134,7 @@ def test_an_lstm_is_none_of_theirs_and_its_folder_says_so(run: RunFolder) -> Non
     folder = run.get_model_folder("lstm")
     with pytest.raises(ValueError, match="model_type"):
         AutoConfig.from_pretrained(folder.root, local_files_only=True)
-    assert read_json(folder.config)["format"] == "redactory-lstm/2"
+    assert read_json(folder.config)["format"] == "redactory-lstm/3"
     assert "Plain `transformers` cannot open this network" in folder.card.read_text()
     assert "library_name: redactory" in folder.card.read_text()
     assert "library_name: transformers" in run.get_model_folder("gpt2").card.read_text()

@@ -64,9 +64,15 @@ class EmbeddingEncoder(Encoder):
 class LstmEncoder(EmbeddingEncoder):
     """``layers`` LSTM layers of H units."""
 
-    FORMAT = "redactory-lstm/2"
+    FORMAT = "redactory-lstm/3"
     KIND = "lstm"
     SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings]] = LstmSettings
+    is_tuned_for_noise = True
+    """Whether embeddings are multiplied by √E, and forget gates start open (their bias at least 1).
+
+    Noise of one size reaches every parameter. So embeddings have to learn faster than recurrent weights can, and a text
+    counts from its first word (Jozefowicz, Zaremba and Sutskever 2015, section 2.2).
+    """
 
     def make_layers(self, settings: Any) -> None:
         """One module for all layers."""
@@ -81,14 +87,25 @@ class LstmEncoder(EmbeddingEncoder):
         """List the parameters of each layer."""
         return [self.lstm.get_layer_weights(layer) for layer in range(self.lstm.num_layers)]
 
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter as other encoders do; see ``is_tuned_for_noise``."""
+        super().initialise(stream)
+        if self.is_tuned_for_noise:
+            with torch.no_grad():
+                for weights in self.list_layer_weights():
+                    weights.bias_ih.view(4, -1)[1] += 1.0
+
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], starting from zero in each row."""
-        states: Tensor = self.lstm(self.embedding(batch.inputs))
+        embedded = self.embedding(batch.inputs)
+        states: Tensor = self.lstm(embedded * math.sqrt(embedded.shape[-1]) if self.is_tuned_for_noise else embedded)
         return states
 
 
 class LstmLanguageModel(LstmEncoder, LanguageNetwork):
     """The language model of the CRT paper (appendix A.3): an LSTM and an output layer [V, H]."""
+
+    is_tuned_for_noise = False
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__(vocabulary, settings)
@@ -126,6 +143,7 @@ class AwdLstmEncoder(LstmEncoder):
 
     FORMAT = "redactory-awd-lstm/1"
     KIND, SETTINGS = "awd-lstm", AwdLstmSettings
+    is_tuned_for_noise = False
 
     def make_layers(self, settings: AwdLstmSettings) -> None:
         """One module per layer."""
