@@ -39,12 +39,12 @@ from redactory.training.vocabulary import build_vocabulary
 PUBLIC_SHARE = 10
 CHANGES: dict[str, dict[str, Any]] = {
     "recipe": {},
-    "pretraining_epochs 0": {"pretraining_epochs": 0},
-    "pretraining_epochs 10": {"pretraining_epochs": 10},
+    "linear": {"learning_rate_schedule": "linear"},
     "dp_learning_rate 0.003": {"dp_learning_rate": 0.003},
     "dp_learning_rate 0.03": {"dp_learning_rate": 0.03},
-    "learning_rate_schedule constant": {"learning_rate_schedule": "constant"},
-    "pretraining_epochs 10, constant": {"pretraining_epochs": 10, "learning_rate_schedule": "constant"},
+    "pretraining_epochs 3": {"pretraining_epochs": 3},
+    "pretraining_epochs 30": {"pretraining_epochs": 30},
+    "pretraining_epochs 3, linear": {"pretraining_epochs": 3, "learning_rate_schedule": "linear"},
 }
 """What differs from the recipe in each variant."""
 
@@ -88,7 +88,7 @@ def list_trainings(arguments: argparse.Namespace) -> Iterator[tuple[str, float, 
 
 def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
     """Train one language model and measure it on the corpus's test part."""
-    chosen = {"pretraining_epochs": 3, "dp_learning_rate": 0.01, "learning_rate_schedule": "linear", **CHANGES[change]}
+    chosen = {"pretraining_epochs": 10, "dp_learning_rate": 0.01, **CHANGES[change]}
     passes = chosen.pop("pretraining_epochs")  # TrainSettings wants a file of public text for it
     settings = TrainSettings(trainer="dpsgd", recipe="fixed", epsilon=epsilon, tokenizer="shipped", **chosen)
     tokenizer = build_vocabulary(None, settings, None).tokenizer

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import jinja2
-from results_classify import classify, recipe
+from results_classify import classify, language, recipe
 from results_cost import accountants, clipping, expert, service, workers
 from results_crt import attacks, crt, ladder, sdp, synthetic
 from results_curation import counted, detected, detection, frontier, masks, names, scale
@@ -49,6 +49,7 @@ def page() -> str:
         expert,
         classify,
         recipe,
+        language,
     )
     template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render({section.__name__: section for section in sections})

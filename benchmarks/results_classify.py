@@ -167,3 +167,24 @@ def recipe() -> Row:
         ),
         **{kind: [row["accuracy"] >= _AIMS[row["corpus"]] for row in checks if is_kind(row, kind)] for kind in _KINDS},
     }
+
+
+def language() -> Row:
+    """The grid behind the recipe of fresh language models."""
+    found = data.read("recipe_language")
+    rows = {(row["change"], row["epsilon"]): row for row in found["ratios"] if row["change"] != "recipe"}
+    changes, epsilons = dict.fromkeys(change for change, _ in rows), sorted({epsilon for _, epsilon in rows})
+
+    def write(row: Row | None) -> str:
+        return "–" if row is None else "{ratio:.2f} ({lowest:.2f} to {highest:.2f}; {trainings})".format(**row)
+
+    names = {row["corpus"]: found["corpora"][row["corpus"]] for row in found["rows"]}
+    return {
+        "corpora": "; ".join(names.values()),
+        "ratios": table(
+            ("change", *(f"ε = {epsilon:g}" for epsilon in epsilons)),
+            ((f"`{change}`", *(write(rows.get((change, epsilon))) for epsilon in epsilons)) for change in changes),
+        ),
+        "constant_is_better": all(row["ratio"] > 1.0 for (change, _), row in rows.items() if change == "linear"),
+        "noisy": ", ".join(f"{value:.2f} at ε = {epsilon}" for epsilon, value in found["private_steps"].items()),
+    }

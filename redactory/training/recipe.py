@@ -1,8 +1,8 @@
 """The recipe: settings of a training that are chosen from its other settings, never from the corpus.
 
 Every choice is a function of the task, the trainer, the network and declared public numbers, so it costs no privacy.
-The constants of fresh classifiers come from a grid over seven public corpora (``docs/results/recipe.json``), without AG
-News and SST-2; those of language models from the trainings named in ``docs/how-to/train.md``, "The recipe".
+The constants of fresh networks come from grids over public corpora (``docs/results/recipe.json`` and
+``recipe_language.json``), without AG News and SST-2; those of pretrained ones from ``docs/how-to/train.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LSTM_CLASSIFIER_SIZES = {"model.embedding_size": 64, "model.hidden_size": 64}
 """A third of the language model's: noise reaches every parameter."""
 _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
 """Learning rates of pretrained networks."""
-_PRETRAINING = {"pretraining_epochs": 3, "dp_learning_rate": 0.01}
+_PRETRAINING = {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
 """Passes over public text, and the learning rate of noisy steps after them."""
 _HELD_OUT_SHARE = 0.05
 
@@ -46,7 +46,8 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
     kind, passes = inputs.kind, _choose_passes(inputs.max_examples)
     if kind != "encoder" and not inputs.has_noisy_steps:
         return {}
-    chosen: dict[str, Any] = {} if kind == "encoder" else {"learning_rate_schedule": "linear"}
+    fades = kind == "folder" or (inputs.task == "classify" and kind != "encoder")
+    chosen: dict[str, Any] = {"learning_rate_schedule": "linear"} if fades else {}
     if inputs.task == "classify":
         chosen |= {"sampling_rate": passes / _STEPS, "epochs": passes}
         chosen["dp_learning_rate"] = _CLASSIFIER_RATES.get(kind, _OTHER_CLASSIFIER_RATE)

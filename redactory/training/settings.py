@@ -202,7 +202,9 @@ class TrainSettings(Settings):
         "column input.text, or plain lines, one example each. It determines the vocabulary.",
     )
     pretraining_epochs: NonNegativeInt = Field(
-        0, description="Number of noise-free passes over public_text before the first step on the corpus."
+        0,
+        description="Number of noise-free passes over public_text before the first step on the corpus. Recipe: 10 for "
+        "fresh language models.",
     )
     held_out: float | Path | None = Field(
         None,
@@ -272,7 +274,7 @@ class TrainSettings(Settings):
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
         description="linear, cosine: learning rates decay to zero over the training, by step number. Recipe: "
-        "linear, but for classifiers on an encoder.",
+        "linear for a folder's networks and for classifiers, but those on an encoder.",
     )
     warm_up: Share = Field(
         0.0, description="Warm-up: the first share of the steps of a kind, in which their learning rate rises."

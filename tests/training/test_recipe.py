@@ -77,7 +77,8 @@ def test_choices_of_classifiers_and_language_models() -> None:
     # 200 steps in all; the batch is what a step draws at most
     assert (many["epochs"], many["sampling_rate"], many["expected_batch_size"]) == (4, 0.02, 2_000.0)
     pretrained = get_choices(trainer="dpsgd", public_text=Path("text"))
-    assert (pretrained["pretraining_epochs"], pretrained["dp_learning_rate"]) == (3, 0.01)
+    assert pretrained == {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
+    assert get_choices(trainer="dpsgd", model={"kind": "lstm"}) == {}
     assert get_choices(recipe="fixed", **CLASSIFIER) == get_choices(trainer="sgd") == {}
     assert TrainSettings(recipe="fixed", **CLASSIFIER).epochs == TrainSettings.model_fields["epochs"].default
 
