@@ -182,7 +182,7 @@ def test_a_place_that_mlflow_refuses_is_an_error_of_the_configuration(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     with (
-        pytest.raises(ConfigurationError, match="MLFLOW_TRACKING_URI .*MLFLOW_ALLOW_FILE_STORE=true") as error,
+        pytest.raises(ConfigurationError, match=r"MLFLOW_TRACKING_URI .*MLFLOW_ALLOW_FILE_STORE=true") as error,
         open_trackers(["mlflow"], make_tracked_settings()),
     ):
         pass

@@ -60,9 +60,8 @@ class MlflowTracker:
         except library.MlflowException as error:
             # its own message may quote a password in the address
             raise ConfigurationError(
-                f"--tracker mlflow: MLFLOW_TRACKING_URI cannot be used ({type(error).__name__}); mlflow-skinny needs the "
-                "address of a running server, or a folder and MLFLOW_ALLOW_FILE_STORE=true; the package mlflow also "
-                "takes a database"
+                f"--tracker mlflow: MLFLOW_TRACKING_URI cannot be used ({type(error).__name__}); mlflow-skinny needs a "
+                "server's address, or a folder and MLFLOW_ALLOW_FILE_STORE=true; mlflow also takes a database"
             ) from None
         self._run_id = run.info.run_id
         params = [self._entities.Param(key, json.dumps(value)) for key, value in settings.items()]

@@ -180,8 +180,8 @@ ModelSettings = Annotated[
     Discriminator(
         _get_model_kind,
         custom_error_type="model_kind",
-        custom_error_message=f"kind must be one of {', '.join(KINDS)}, as in model: {{kind: lstm}}; for pretrained weights "
-        "set model.folder to a local folder with them",
+        custom_error_message=f"kind must be one of {', '.join(KINDS)}, as in model: {{kind: lstm}}; for pretrained "
+        "weights set model.folder to a local folder with them",
     ),
 ]
 """The section ``train.model``; ``kind`` selects the network."""
