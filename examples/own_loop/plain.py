@@ -1,4 +1,4 @@
-"""A plain loop with a network of one's own: nothing of it is Redactory's but the steps."""
+"""A plain loop over a small transformer: only its steps are Redactory's."""
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ class Block(nn.Module):
 
 
 class SmallTransformer(nn.Module):
-    """Says of every place which token comes next."""
+    """Predicts the next token of every position."""
 
     def __init__(self, vocabulary: int, width: int = 16, longest: int = 64) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class SmallTransformer(nn.Module):
 
 
 def losses(network: nn.Module, batch) -> Tensor:
-    """The loss of each point: the sum over its real targets."""
+    """Return the loss of each example: the sum over its real targets."""
     each = F.cross_entropy(network(batch.inputs).transpose(1, 2), batch.targets, reduction="none")
     return (each * batch.real).sum(1)
 

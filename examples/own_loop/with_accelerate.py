@@ -1,4 +1,4 @@
-"""The same with ``accelerate``, for a network of ``transformers`` that starts from nothing."""
+"""The same with ``accelerate``, for a fresh network of ``transformers``."""
 
 import torch
 from accelerate import Accelerator

@@ -1,4 +1,4 @@
-"""The same with trl's ``SFTTrainer``: adapters on a model in a local folder, which is made on the spot."""
+"""The same with trl's ``SFTTrainer``: adapters on a small model in a local folder, which it creates first."""
 
 import torch
 from peft import LoraConfig
@@ -13,11 +13,11 @@ FOLDER = "small-qwen3"
 
 
 class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
-    """An ``SFTTrainer`` whose steps are those of a loop."""
+    """An ``SFTTrainer`` that takes the steps of a loop."""
 
 
 def make_folder() -> None:
-    """Stands for weights that are public: a tiny Qwen3 that knows nothing, over octets."""
+    """Write a tiny, fresh Qwen3 over bytes, in place of public weights."""
     pieces = ["<|endoftext|>", "<MASK>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     inner = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
     inner.pre_tokenizer, inner.decoder = (pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())

@@ -18,7 +18,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 
 def describe_training(r: Result) -> Page:
     """Describe a training: its steps, its vocabulary, and its guarantee."""
-    yield fill("{model} ({trainer}): {steps:n noisy step}, {seconds:.1f} s", r)
+    yield fill("{model} ({trainer}): {steps:n noisy step}, {seconds:.1f} s. Model and card: {run}/models/{model}", r)
     yield describe_vocabulary(r["guarantee"].get("vocabulary"))
     yield from describe_guarantee(r["guarantee"])
     yield from describe_remarks(r["guarantee"])
@@ -128,7 +128,7 @@ def _describe_training_plan(r: Result) -> Page:
     yield None if groups else "For several examples exchanged at once, add --set 'group_sizes=[2, 4, 8]'."
     if r["examples_drawn"] is not None:
         drawn = "A noisy step draws {examples_drawn} of {private_examples} examples of noisy steps on average; "
-        yield fill(drawn + "{expected_batch} divides their sum.", r)
+        yield fill(drawn + "train.expected_batch_size, {expected_batch}, divides their sum.", r)
     if r["noise_to_batch"] is not None:
         noise = "Noise to batch: {noise_multiplier} / {expected_batch} = {noise_to_batch:.3g} of the clipping norm, "
         yield fill(noise + "on each coordinate of the mean gradient.", r)

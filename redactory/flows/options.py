@@ -72,8 +72,17 @@ _COMMAND_PANELS = {
 _PANEL_BY_COMMAND = {name: panel for panel, names in _COMMAND_PANELS.items() for name in names}
 
 
+_OTHER_NAMES = {"generate": "predict --generate 1", "mask": "redact", "push": "export"}
+"""Names that are common elsewhere, and the commands that do this here."""
+
+
 class _OrderedGroup(typer.core.TyperGroup):
     """The commands in the order of their panels, independent of import order."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in _OTHER_NAMES:
+            raise ConfigurationError(f"no command {args[0]}; use redactory {_OTHER_NAMES[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=list(_PANEL_BY_COMMAND).index)

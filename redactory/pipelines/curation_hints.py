@@ -74,6 +74,8 @@ def list_curation_hints(result: dict[str, Any]) -> Iterator[str]:
         )
     if (route := result.get("route")) is not None:
         yield from _describe_selection(route, is_empty=not result["public"])
+    elif 0 < result["public"] + result["private"] < result["duplicate"] and "index" not in result["dedup"]:
+        yield "Most examples are duplicates: dedup: {mode: none} keeps them, which helps a training on private text."
     if not result["rows"]:
         yield "The input has no rows: check that input.path names the right files."
     elif not result["documents"]:

@@ -464,6 +464,11 @@ def format_loading_instructions(kind: str, task: str, name: str) -> str:
         code = f"from transformers import {library_class}, AutoTokenizer\n"
         code += f'\nmodel = {library_class}.from_pretrained("./{name}")'
         code += f'\ntokenizer = AutoTokenizer.from_pretrained("./{name}")'
+        code += '\ninputs = tokenizer("Some text", return_tensors="pt")\n'
+        answer = "model(**inputs).logits.softmax(-1)"
+        if task != "classify":
+            answer = "tokenizer.decode(model.generate(**inputs, max_new_tokens=20)[0])"
+        code += f"print({answer})"
     else:
         sentence = "Plain `transformers` cannot open this network (`config.json` names no `model_type`):"
         if kind == "encoder":

@@ -321,8 +321,9 @@ class FolderTokenizer:
                     inner = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
         # the library raises a bare Exception if the file is not a tokenizer's
         except Exception as error:
+            advice = "save the model and its tokenizer there (save_pretrained)" if folder.exists() else "does it exist?"
             raise ConfigurationError(
-                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); does it exist?"
+                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); {advice}"
             ) from None
         if not inner.is_fast:
             raise ConfigurationError(f"{key}: {folder.name} needs a fast tokenizer (tokenizer.json)")

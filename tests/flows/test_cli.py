@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from redactory.flows.cli import main
-from redactory.flows.options import app
+from redactory.flows.options import _OTHER_NAMES, app
 from redactory.foundation.errors import ConfigurationError, shorten_name
 from tests.flows.leak_others import every_command
 from tests.machine import CommandMachine
@@ -62,6 +62,13 @@ def test_bad_input_ends_with_two_and_one_json_object(
     assert done.returncode == 2
     assert says in _json(done)["error"]
     assert "Traceback" not in done.stderr
+
+
+def test_common_names_of_other_programs_lead_to_the_command(machine: CommandMachine, tmp_path: Path) -> None:
+    done = machine.redactory("generate", "run/models/crt", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "redactory: no command generate; use redactory predict --generate 1\n"
+    assert {command.split(" --")[0] for command in _OTHER_NAMES.values()} <= COMMANDS
 
 
 def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_a_side_is_called_empty_where_every_point_was_judged(decisions: tuple[in
     assert [hint.partition(":")[0] for hint in hints] == told
 
 
+@pytest.mark.parametrize(
+    ("decisions", "dedup", "is_told"),
+    [
+        ((2, 1, 4, 0), {}, True),
+        ((2, 2, 4, 0), {}, False),
+        # they repeat earlier runs, whose examples must stay out
+        ((2, 1, 4, 0), {"index": {"id": "seen"}}, False),
+    ],
+)
+def test_mostly_duplicates_are_pointed_out(decisions: tuple[int, ...], dedup: dict[str, Any], is_told: bool) -> None:
+    counts = {"rows": 7, "documents": 7, "examples": sum(decisions), "rejected_by_reason": {}, "dedup": dedup}
+    hints = list_curation_hints(counts | dict(zip(show.DECISIONS, decisions, strict=True)))
+    assert any("dedup: {mode: none}" in hint for hint in hints) == is_told
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
@@ -140,7 +155,7 @@ def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys
         lines("epoch 1", 1, 20, "steps")
         clock[0] = begin + 10.0
         lines("epoch 1", 20, 20, "steps")
-    assert re.findall(r"20 of 20 steps (\S+) steps/s", capsys.readouterr().err) == ["2.0", "2.0"]
+    assert re.findall(r"epoch 1: 20 of 20 steps, (\S+) steps/s\n", capsys.readouterr().err) == ["2.0", "2.0"]
 
 
 def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,10 @@ from redactory.pipelines.modeling.describe import write_example_config
         ("input: []", r"input\.path: at least one path is needed"),
         ("input: {path: x, text: 3}", r"input\.text: expected a string, got an integer.*quotation marks"),
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of encoder, lstm, .*gpt2"),
+        (
+            "train: {model: openai-community/gpt2}",
+            r"train\.model: kind must be .*\{kind: lstm\}.*set model\.folder to a local",
+        ),
         ("train: {model: {kind: gpt2, layer: 1}}", r"train\.model\.layer: unknown key"),
         ("train: {units: {privacy_unit: all}}", r"train\.units\.privacy_unit: must be one of 'users', 'entities'"),
         ("detect: []", r"detect: "),

@@ -163,6 +163,7 @@ def test_a_step_that_keeps_fewer_logits_has_the_same_gradient(kind: str, monkeyp
     assert torch.allclose(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")  # they would be shown with each generated text
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_tokens_read_at_once_leave_the_state_of_tokens_read_singly(kind: str) -> None:
     """With a cache (``llama``) and without."""

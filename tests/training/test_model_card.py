@@ -208,10 +208,11 @@ def test_a_pretrained_folder_keeps_its_generation_and_its_adapters_their_task(
 
 @pytest.mark.parametrize("name", ["crt", "adapters"])
 def test_the_code_on_a_card_loads_the_model(
-    name: str, pages: Pages, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+    name: str, pages: Pages, run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(run.models)
     [code] = re.findall(r"```python\n(.*?)```", pages[name][1], re.DOTALL)
     variables: dict[str, Any] = {}
     exec(code, variables)
     assert variables["answer"]["results"] if name == "crt" else variables["model"].config.model_type == "gpt2"
+    assert name == "crt" or len(capsys.readouterr().out) > len("Some text")

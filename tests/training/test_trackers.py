@@ -174,6 +174,21 @@ def test_the_library_stores_what_was_sent_and_no_times(
         assert stored[metric] == pytest.approx(values)
 
 
+@pytest.mark.parametrize("place", ["runs", "ftp://user:password@host"])
+def test_a_place_that_mlflow_refuses_is_an_error_of_the_configuration(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    with (
+        pytest.raises(ConfigurationError, match=r"MLFLOW_TRACKING_URI .*MLFLOW_ALLOW_FILE_STORE=true") as error,
+        open_trackers(["mlflow"], make_tracked_settings()),
+    ):
+        pass
+    assert "password" not in str(error.value)
+
+
 def test_unknown_trackers_and_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(ConfigurationError, match="expected tensorboard, mlflow, wandb"),

@@ -129,7 +129,7 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     # where there may be fewer, no batch is known to be too small
     is_small = batch < draws / _MAX_BATCH_RATIO and not facts.is_upper_bound
     if draws < 1.0:
-        yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate"
+        yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate (0.1 suits some hundred)"
     elif settings.optimizer == "adam" and (settings.model.kind == "encoder" or batch == _DEFAULT_BATCH):
         return  # a constant divisor of every gradient changes no step
     elif is_small or batch > draws * _MAX_BATCH_RATIO:

@@ -49,12 +49,20 @@ class MlflowTracker:
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self._entities: Any = _import_library("mlflow.entities", "mlflow")
         # not the fluent interface: it adds the user, the source file and the machine's load
-        self._client: Any = importlib.import_module("mlflow").MlflowClient()
+        library: Any = importlib.import_module("mlflow")
         self._started_at = int(time.time() * 1000)
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        known = self._client.get_experiment_by_name(experiment)
-        experiment_id = self._client.create_experiment(experiment) if known is None else known.experiment_id
-        run = self._client.create_run(experiment_id, start_time=self._started_at, run_name=name)
+        try:
+            self._client: Any = library.MlflowClient()
+            known = self._client.get_experiment_by_name(experiment)
+            experiment_id = self._client.create_experiment(experiment) if known is None else known.experiment_id
+            run = self._client.create_run(experiment_id, start_time=self._started_at, run_name=name)
+        except library.MlflowException as error:
+            # its own message may quote a password in the address
+            raise ConfigurationError(
+                f"--tracker mlflow: MLFLOW_TRACKING_URI cannot be used ({type(error).__name__}); mlflow-skinny needs a "
+                "server's address, or a folder and MLFLOW_ALLOW_FILE_STORE=true; mlflow also takes a database"
+            ) from None
         self._run_id = run.info.run_id
         params = [self._entities.Param(key, json.dumps(value)) for key, value in settings.items()]
         self._client.log_batch(self._run_id, params=params)
@@ -105,7 +113,7 @@ TRACKERS: dict[str, Any] = {"tensorboard": TensorBoardTracker, "mlflow": MlflowT
 def open_trackers(names: Iterable[str], settings: TrainSettings) -> Iterator[list[Tracker]]:
     """Open the trackers ``names`` for one training and close them at the end.
 
-    Raises ``ConfigurationError`` for an unknown name and if a library is not installed.
+    Raises ``ConfigurationError`` for an unknown name, and if a library is not installed or cannot store a run.
     """
     with ExitStack() as stack:
         trackers: list[Tracker] = []

@@ -7,6 +7,7 @@ a few tokens shows how to use a model: its output layer, its cache and its direc
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 from collections import Counter
@@ -170,12 +171,10 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         if tokens_read:
             for layer in range(len(state) // 2):
                 cache.update(state[2 * layer], state[2 * layer + 1], layer)
-        logits = self.model(
-            input_ids=ids[:, None],
-            position_ids=torch.full_like(ids[:, None], tokens_read),
-            past_key_values=cache,
-            use_cache=True,
-        ).logits
+        # renamed in transformers 5.24 for some networks
+        name = "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
+        positions = torch.full_like(ids[:, None], tokens_read)
+        logits = self.model(input_ids=ids[:, None], position_ids=positions, use_cache=True, **{name: cache}).logits
         new_state = tuple(part for layer in cache.layers for part in (layer.keys, layer.values))
         return logits, new_state
 

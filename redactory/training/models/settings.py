@@ -178,7 +178,10 @@ ModelSettings = Annotated[
     | Annotated[BagSettings, Tag("bag")]
     | Annotated[FolderSettings, Tag("folder")],
     Discriminator(
-        _get_model_kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
+        _get_model_kind,
+        custom_error_type="model_kind",
+        custom_error_message=f"kind must be one of {', '.join(KINDS)}, as in model: {{kind: lstm}}; for pretrained "
+        "weights set model.folder to a local folder with them",
     ),
 ]
 """The section ``train.model``; ``kind`` selects the network."""
