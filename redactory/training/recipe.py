@@ -19,6 +19,8 @@ _LSTM_CLASSIFIER_SIZES = {"model.embedding_size": 64, "model.hidden_size": 64}
 """A third of the language model's: noise reaches every parameter."""
 _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
 """Learning rates of pretrained networks."""
+_FOLDER_PASSES = 3
+"""Passes of a pretrained network over public text: what transformers' Trainer does by default, not measured here."""
 _PRETRAINING = {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
 """Passes over public text, and the learning rate of noisy steps after them."""
 _HELD_OUT_SHARE = 0.05
@@ -54,7 +56,7 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
         chosen |= {"clip_norm": 0.5} if kind == "encoder" else {}
         chosen |= _LSTM_CLASSIFIER_SIZES if kind == "lstm" else {}
     elif kind == "folder":
-        chosen |= _FOLDER_RATES
+        chosen |= _FOLDER_RATES | ({"pretraining_epochs": _FOLDER_PASSES} if inputs.has_public_text else {})
     elif inputs.has_public_text:
         chosen |= _PRETRAINING
     if inputs.learns_public_split:

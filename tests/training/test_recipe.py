@@ -79,6 +79,8 @@ def test_choices_of_classifiers_and_language_models() -> None:
     pretrained = get_choices(trainer="dpsgd", public_text=Path("text"))
     assert pretrained == {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
     assert get_choices(trainer="dpsgd", model={"kind": "lstm"}) == {}
+    folder = get_choices(trainer="dpsgd", public_text=Path("text"), model={"folder": "gpt2"})
+    assert (folder["pretraining_epochs"], folder["dp_learning_rate"]) == (3, 5e-4)
     assert get_choices(recipe="fixed", **CLASSIFIER) == get_choices(trainer="sgd") == {}
     assert TrainSettings(recipe="fixed", **CLASSIFIER).epochs == TrainSettings.model_fields["epochs"].default
 
