@@ -278,10 +278,10 @@ class RateLimiter:
 
 
 def _print_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    parts = [f"{work}:", _format_amount(done_count, total, unit)]
+    parts = [_format_amount(done_count, total, unit)]
     if seconds > 1:
         parts.append(f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s")
-    err.print(" ".join(filter(None, parts)), soft_wrap=True, markup=False)
+    err.print(f"{work}: {', '.join(filter(None, parts))}".rstrip(), soft_wrap=True, markup=False)
 
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:

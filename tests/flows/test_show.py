@@ -140,7 +140,7 @@ def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys
         lines("epoch 1", 1, 20, "steps")
         clock[0] = begin + 10.0
         lines("epoch 1", 20, 20, "steps")
-    assert re.findall(r"20 of 20 steps (\S+) steps/s", capsys.readouterr().err) == ["2.0", "2.0"]
+    assert re.findall(r"20 of 20 steps, (\S+) steps/s", capsys.readouterr().err) == ["2.0", "2.0"]
 
 
 def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
