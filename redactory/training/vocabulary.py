@@ -17,7 +17,7 @@ from typing import Any
 
 import regex
 
-from redactory.foundation.canonical import file_sha256, folder_sha256
+from redactory.foundation.canonical import file_sha256, folder_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
@@ -104,7 +104,19 @@ def build_vocabulary(
                 count_words(map(format_turns, read_public_texts(run, settings.example_format)), MIN_WORD_COUNT)
             )
             digests[source] = None
-    return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), digests)
+    return Vocabulary(_train_tokenizer(counts, settings.vocabulary_size), digests)
+
+
+_trained_tokenizers: dict[str, Tokenizer] = {}
+"""The last tokenizer by the digest of its input: the warnings before a training need the one that it trains with."""
+
+
+def _train_tokenizer(counts: Mapping[str, int], size: int) -> Tokenizer:
+    digest = json_sha256([sorted(counts.items()), size])
+    if digest not in _trained_tokenizers:
+        _trained_tokenizers.clear()
+        _trained_tokenizers[digest] = Tokenizer.from_counts(counts, size)
+    return _trained_tokenizers[digest]
 
 
 def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
