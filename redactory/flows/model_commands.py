@@ -39,6 +39,8 @@ def describe_vocabulary(vocabulary: Result | None) -> str | None:
         line = fill("Encoder: {entries} numbers for each text", vocabulary)
     else:
         line = fill("Vocabulary: {entries:n entry/entries} of ", vocabulary) + " and ".join(vocabulary["made_of"])
+    if vocabulary.get("added_rows"):
+        line += fill("; {added_rows:n row} added to the folder's network, each the mean of the others", vocabulary)
     fit = "; in {texts:n public text} {tokens_per_word:.2f} tokens per word, {spelled_out:.1%} of the words spelled out"
     return line + (
         fill(fit + ", {cut:.1%} of the texts truncated", vocabulary["fit"]) * bool(vocabulary["fit"]["texts"])
@@ -109,6 +111,7 @@ def _describe_noise(r: Result, rate: str) -> str:
 def _describe_recipe_and_verdict(r: Result) -> Page:
     yield f"Chosen by the recipe: {', '.join(r['recipe'])}." if r["recipe"] else None
     yield fill("{verdict}.", r) if r["verdict"] is not None else None
+    yield describe_vocabulary(r.get("vocabulary"))
 
 
 def _describe_training_plan(r: Result) -> Page:

@@ -114,6 +114,7 @@ class PrivateLoop(IterableDataset["PrivateLoopStep"]):
         self.spec, self._head, self._vocabulary = plan_training(
             self._run, self._settings, self._manifest_digest, self._public_text, progress
         )
+        self._head["vocabulary"].pop("added_rows", None)  # the network is the caller's
         self._resources, self._guard = ExitStack(), OptimizerGuard()
         self._log: RecordLog | None = None
         self._remaining_steps: Iterator[tuple[int, ScheduledStep]] = iter(())
