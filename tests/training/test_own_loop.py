@@ -558,7 +558,7 @@ def test_a_data_set_of_phases_gives_nobody_a_private_batch(bench: Bench, fresh_r
     loop = bench.begin()
     for workers in ("fork", "spawn"):
         with pytest.raises(ConfigurationError, match="num_workers"):
-            next(iter(DataLoader(loop, batch_size=None, num_workers=1, multiprocessing_context=workers)))
+            next(iter(DataLoader(loop, None, num_workers=1, timeout=60, multiprocessing_context=workers)))
     read_ahead = iter(DataLoader(loop, batch_size=None))
     next(read_ahead)
     with pytest.raises(CheckFailed, match="skipped"):
