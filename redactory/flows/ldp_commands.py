@@ -60,7 +60,7 @@ def _describe_service(r: Result) -> Page:
     yield None if card["holds"] else f"NO GUARANTEE: {card['holds_reason']}"
     yield card["relation_meaning"]
     yield fill("Sent: {sampling[meaning]}.", card)
-    noise = "Noise: {noise_multiplier} times the clip; exchanging the sentence moves a message by at most "
+    noise = "Noise: {noise_multiplier} times the clipping norm C; exchanging the sentence moves a message by at most "
     yield fill(noise + "{sensitivity_in_words}.", card)
     for title, key in (("The server sees", "server_sees"), ("Not covered", "not_covered")):
         yield f"{title}:"
@@ -111,4 +111,4 @@ def _describe_accuracy(r: Result) -> Page:
     yield fill("Without noise: {accuracy_without_noise:.4f}; always the likeliest class: {majority_accuracy:.4f}.", r)
     epsilon = "no finite epsilon" if r["epsilon_sound"] is None else fill("epsilon {epsilon_sound} at delta {delta}", r)
     yield f"The published value is not a guarantee. Each training sentence: {epsilon}."
-    yield fill("A query, with noise {noise_multiplier}, is any text, exchanged for any other.", r)
+    yield "The epsilon of a query is for any other text in its place."

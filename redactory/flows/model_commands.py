@@ -13,13 +13,15 @@ from redactory.flows import options as opt
 from redactory.flows.options import command
 from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, InputError, pluralize
 
 
 def describe_training(r: Result) -> Page:
     """Describe a training: its steps, its vocabulary, and its guarantee."""
-    yield fill("{model} ({trainer}): {steps:n noisy step}, {seconds:.1f} s. Model and card: {run}/models/{model}", r)
+    steps = "{steps:n noisy step}" if r["steps"] else "trained without noise"
+    yield fill("{model} ({trainer}): " + steps + ", {seconds:.1f} s. Model and card: {run}/models/{model}", r)
     yield describe_vocabulary(r["guarantee"].get("vocabulary"))
+    yield fill("Privacy unit: {unit}", r["guarantee"]) if r["steps"] else None
     yield from describe_guarantee(r["guarantee"])
     yield from describe_remarks(r["guarantee"])
 
@@ -37,38 +39,48 @@ def describe_vocabulary(vocabulary: Result | None) -> str | None:
         line = fill("Encoder: {entries} numbers for each text", vocabulary)
     else:
         line = fill("Vocabulary: {entries:n entry/entries} of ", vocabulary) + " and ".join(vocabulary["made_of"])
+    if vocabulary.get("added_rows"):
+        line += fill("; {added_rows:n row} added to the folder's network, each the mean of the others", vocabulary)
     fit = "; in {texts:n public text} {tokens_per_word:.2f} tokens per word, {spelled_out:.1%} of the words spelled out"
     return line + (
         fill(fit + ", {cut:.1%} of the texts truncated", vocabulary["fit"]) * bool(vocabulary["fit"]["texts"])
     )
 
 
-_EPSILONS = ("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "coverage_failure", "epsilon_substitution")
-_UNIT_EPSILONS = ("epsilon_sound", "epsilon_with_public", "epsilon_user_removal", "epsilon_as_published")
-
-
 def describe_guarantee(r: Result) -> Page:
-    """Describe the epsilons of a card, each with the reason if there is none, and what they do not cover."""
-    notes: list[str | None] = []
-    if "epsilon_sound" in r:
-        values = {name: r[name] for name in _UNIT_EPSILONS if name in r}
-        values = {name: value["epsilon"] if isinstance(value, Mapping) else value for name, value in values.items()}
-        values |= {f"any units, K = {size}": value for size, value in (r.get("curve") or {}).items()}
-        reasons = {"epsilon_as_published": "as published, not a guarantee"} | r["reasons"]
-        failed = (one for one in r.get("conditions") or () if isinstance(one, Mapping) and one["holds"] is False)
-        notes += [fill("condition {item} fails: {why}", condition) for condition in failed]
-    else:
-        from redactory.detectors.settings import format_public_label_note
+    """Describe the epsilons of a card that apply, each with its meaning and the reason if there is none."""
+    from redactory.detectors.settings import format_public_label_note
 
-        values = {name: r[name] for name in _EPSILONS}
-        values |= {f"epsilon_group, {size}": value for size, value in r["epsilon_group"].items()}
-        reasons = {name: "" if reason == r.get("holds_reason") else reason for name, reason in r["reasons"].items()}
-        notes += [r.get("recall"), format_public_label_note(r.get("public_labels", ()))]
-    has_any = r["holds"] or any(value is not None for value in values.values())
-    rows = ((name, format_upper(value), reasons.get(name, "")) for name, value in values.items() if has_any)
-    yield table(fill("At delta {delta}", r) if r.get("delta") else "Guarantee", (), rows)
-    yield from notes
-    yield None if r["holds"] else fill("no guarantee: {holds_reason}", r)
+    rows = _list_epsilons(r)
+    failed = (one for one in r.get("conditions") or () if isinstance(one, Mapping) and one["holds"] is False)
+    title = fill("At delta {delta}", r) if r.get("delta") else "Guarantee"
+    yield table(title, _COLUMNS, rows if r["holds"] or any(value != "none" for _, value, _ in rows) else ())
+    yield from (fill("condition {item} fails: {why}", condition) for condition in failed)
+    yield from (r.get("recall"), format_public_label_note(r.get("public_labels", ())))
+    yield None if r["holds"] else fill("No guarantee. Reason: {holds_reason}.", r)
+
+
+_COLUMNS = ("metric", "", "for")
+
+
+def _list_epsilons(r: Result) -> list[tuple[str, str, str]]:
+    """List the epsilons of a card or plan that apply to its trainer, and those of several examples or users."""
+    from redactory.training.guarantee.metrics import select_titles
+
+    titles = select_titles(r)
+    values = {name: r[name]["epsilon"] if isinstance(r[name], Mapping) else r[name] for name in titles}
+    if "epsilon_sound" in r:
+        sizes = {f"curve, {size}": _describe_size(r, size) for size in r.get("curve") or ()}
+        values |= dict(zip(sizes, (r.get("curve") or {}).values(), strict=True))
+    else:
+        private = "private " if "epsilon_confidentiality" in titles else ""
+        sizes = {f"epsilon_group, {size}": f"{size} {private}examples exchanged at once" for size in r["epsilon_group"]}
+        values |= dict(zip(sizes, r["epsilon_group"].values(), strict=True))
+    reasons = {name: f": {why}" for name, why in r["reasons"].items() if why and why != r.get("holds_reason")}
+    return [
+        (name, format_upper(values[name]), words + reasons.get(name.partition(",")[0], "") * (values[name] is None))
+        for name, words in (titles | sizes).items()
+    ]
 
 
 # Guarantees before and after a training.
@@ -90,45 +102,27 @@ def plan_training(
     return r, _describe_message_plan(r) if "sampling" in r else describe_units(r)
 
 
-_GUARANTEED = {
-    "epsilon": "one named secret that the strict policy missed",
-    "epsilon_bayesian": "a secret that at least one policy catches",
-    "epsilon_confidentiality": "every secret alike",
-    "coverage_failure": "share of secrets without any guarantee, at most",
-    "epsilon_substitution": "one private example exchanged for another",
-    "epsilon_add_remove": "for information: one example present or absent",
-}
-
-
-def _list_epsilons(r: Result, meanings: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    reasons = {name: f": {reason}" for name, reason in r.get("reasons", {}).items() if reason}
-    return [(name, format_upper(r[name]), words + reasons.get(name, "")) for name, words in meanings.items()]
-
-
 def _describe_noise(r: Result, rate: str) -> str:
     noise = ", noise multiplier {noise_multiplier:.4g} ({source}), delta {delta}"
-    source = "found for the target" if r["noise_calibrated"] else "as given"
-    return fill("{trainer}: {steps:n noisy step} at rate " + rate + noise, r, source=source)
+    source = "calibrated to the target epsilon" if r["noise_calibrated"] else "as set"
+    return fill("{trainer}: {steps:n noisy step} at sampling rate " + rate + noise, r, source=source)
 
 
 def _describe_recipe_and_verdict(r: Result) -> Page:
     yield f"Chosen by the recipe: {', '.join(r['recipe'])}." if r["recipe"] else None
     yield fill("{verdict}.", r) if r["verdict"] is not None else None
+    yield describe_vocabulary(r.get("vocabulary"))
 
 
 def _describe_training_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate} (epochs: {epochs})")
     yield from _describe_recipe_and_verdict(r)
-    groups = {f"epsilon_group, {size}": format_upper(value) for size, value in r["epsilon_group"].items()}
-    rows = [
-        *_list_epsilons(r, _GUARANTEED),
-        *((*group, "private examples exchanged at once") for group in groups.items()),
-    ]
-    yield table("What it would guarantee", ("metric", "", "for"), rows)
-    yield None if groups else "For several examples exchanged at once, add --set 'group_sizes=[2, 4, 8]'."
+    yield fill("Privacy unit: {unit}.", r)
+    yield table("What it would guarantee", _COLUMNS, _list_epsilons(r))
+    yield None if r["epsilon_group"] else "For several examples exchanged at once, add --set 'group_sizes=[2, 4, 8]'."
     if r["examples_drawn"] is not None:
-        drawn = "A noisy step draws {examples_drawn} of {private_examples} examples of noisy steps on average; "
-        yield fill(drawn + "train.expected_batch_size, {expected_batch}, divides their sum.", r)
+        drawn = "A noisy step samples {examples_drawn} of {private_examples} examples on average, and divides the sum "
+        yield fill(drawn + "of their gradients by train.expected_batch_size, {expected_batch}.", r)
     if r["noise_to_batch"] is not None:
         noise = "Noise to batch: {noise_multiplier} / {expected_batch} = {noise_to_batch:.3g} of the clipping norm, "
         yield fill(noise + "on each coordinate of the mean gradient.", r)
@@ -174,10 +168,11 @@ def _describe_selection_and_sweep(r: Result) -> Page:
         yield table("Other targets, about, with these steps", columns, _mark_rows(targets))
     yield table("Other networks with this noise", _NETWORK_COLUMNS, _mark_rows(r["networks"]))
     if rows:
-        yield "Noise: the multiplier; learning rate: that of noisy steps, scaled to their number."
+        yield "Noise: the noise multiplier. Learning rate: of noisy steps, scaled to their number."
     if rows and r["parameters"] is not None:
-        yield fill("To signal: the noise of all steps on {parameters} parameters, over the sum of their gradients.", r)
-        yield "Error: upper bound from steps and noise; a smaller network also learns less without noise."
+        signal = "To signal: the noise of all steps on {parameters} parameters, divided by the largest possible sum of "
+        yield fill(signal + "their gradients.", r)
+        yield "Error: an upper bound from steps and noise. Lower is better, but a small network learns less anyway."
     yield from describe_remarks(r)
 
 
@@ -185,23 +180,17 @@ def _describe_unit_plan(r: Result) -> Page:
     yield _describe_noise(r, "{sampling_rate}" if "sampling_rate" in r else "{user_rate}")
     yield from _describe_recipe_and_verdict(r)
     if r.get("noise") not in (None, r["noise_multiplier"]):
-        yield fill("The noise is that of the sum (z = {noise:.4g}).", r)
-    meanings = {
-        "epsilon_sound": r["adjacency"],
-        "epsilon_with_public": "the model and the public texts together",
-        "epsilon_user_removal": r.get("adjacency_user_removal", ""),
-    }
-    rows = _list_epsilons(r, {name: words for name, words in meanings.items() if name in r})
-    rows += [(f"curve, {size}", format_upper(value), _describe_size(r, size)) for size, value in r["curve"].items()]
-    yield table("What it would guarantee", ("metric", "", "relation"), rows)
+        yield fill("The noise multiplier is that of the sum of all updates; the paper's z is {noise:.4g}.", r)
+    yield fill("Privacy unit: {unit} ({adjacency}).", r)
+    yield table("What it would guarantee", _COLUMNS, _list_epsilons(r))
     yield None if r["curve"] else "For other numbers of examples, add --set 'group_sizes=[1, 4, 16]'."
     if r.get("K") is not None:
-        yield fill("K = {K}: what one unit contributes at most.", r)
+        yield fill("K = {K}: the largest number of examples that one unit changes.", r)
     if r.get("M") is not None:
-        yield fill("M = {M} users that one entity touches: {M_source}.", r)
+        yield fill("M = {M}: the largest number of users who mention one entity ({M_source}).", r)
     if r["noise_to_batch"] is not None:
         units = "examples" if "adjacency_curve" in r else "users"
-        noise = "Noise to batch: {noise_to_batch:.3g} of the clip, on each coordinate of the mean over the "
+        noise = "Noise to batch: {noise_to_batch:.3g} of the clipping norm, on each coordinate of the mean over the "
         yield fill(noise + "{units} of a step.", r, units=units)
     caps = ({**cap, "mark": _SUGGESTED * cap["suggested"]} for cap in r.get("choices") or ())
     columns = {"k": "{k}{mark}", "kept at most": "{kept_at_most}", "K": "{K}", "epsilon, about": "{epsilon}"}
@@ -216,8 +205,6 @@ def _describe_unit_plan(r: Result) -> Page:
         rows = [(label, count, *(cap["by_label"].get(label, 0) for cap in kept)) for label, count in labels]
         header = ("label", "all", *(f"k = {cap['cap']}" for cap in kept))
         yield table("Examples that are kept, by what they mention", header, rows)
-    reason = r["reasons"].get("epsilon_as_published")
-    yield fill("As published, not a guarantee: {epsilon_as_published}", r) + (f" ({reason})." if reason else ".")
     yield fill("Plot: {plot}", r) if "plot" in r else None
 
 
@@ -226,22 +213,25 @@ _SUGGESTED = " (suggested)"
 
 def _describe_size(r: Result, size: str) -> str:
     if "adjacency_curve" in r:
-        return str(r["adjacency_curve"]).replace(" K ", f" {size} ")
-    return f"{size} users at once" if r["M"] is None else f"an entity that {size} users hold at most"
+        return str(r["adjacency_curve"]).replace("any", "Any").replace("K examples", pluralize(int(size), "example"))
+    users = pluralize(int(size), "user")
+    return f"{users} at once" if r["M"] is None else f"An entity that at most {users} mention{'s' * (size == '1')}"
 
 
 def _describe_message_plan(r: Result) -> Page:
     yield fill("ldp: {unit}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}", r)
     yield fill("Sent: {sampling[meaning]}.", r)
-    rows = _list_epsilons(r, {"epsilon_sound": "any other in its place"})
-    yield table("What it would guarantee", ("metric", "", "against"), rows)
+    meaning = ": ".join(filter(None, ["Any other in its place", r["reasons"].get("epsilon_sound")]))
+    row = ("epsilon_sound", format_upper(r["epsilon_sound"]), meaning)
+    yield table("What it would guarantee", _COLUMNS, [row])
     yield r["relation_meaning"]
-    yield fill("Exchanging it moves a message by up to {sensitivity_in_words}; mu = {mu:.4g} per message.", r)
+    moved = "Exchanging it moves a message by at most {sensitivity_in_words} (C: the clipping norm); mu = {mu:.4g} per "
+    yield fill(moved + "message.", r)
     yield table("The same noise", {"how a sentence is sent": "{sampling}", "epsilon": "{epsilon}"}, r["compared"])
     if r["query"]:
-        query = "A query, {sampling[meaning]}: noise multiplier {noise_multiplier:.4g}, epsilon {epsilon_sound}; "
-        yield fill(query + "as published, not a guarantee, {epsilon_as_published}.", r["query"])
-    published = "As published ({as_published[formula]}), not a guarantee: {epsilon_as_published}. "
+        query = "A query: {sampling[meaning]}. Its noise multiplier is {noise_multiplier:.4g}, its epsilon "
+        yield fill(query + "{epsilon_sound}; as published, not a guarantee, {epsilon_as_published}.", r["query"])
+    published = "As published ({as_published[formula]}): {epsilon_as_published}. This is not a guarantee: "
     yield fill(published, r) + "; ".join(r["as_published"]["why_not"].values()) + "."
     yield from r["notes"]
     yield from (f"Holds only if {condition}." for condition in r["conditions"])

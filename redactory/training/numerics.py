@@ -39,16 +39,17 @@ def use_deterministic_numerics(threads: int) -> Iterator[None]:
     Products of float32 are computed in full float32: otherwise a GPU may round their factors to 10 bits, far more than
     the noise allows for.
     """
-    previous = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    # not use_deterministic_algorithms, which imports torch's compiler: a second of processor time
+    previous = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     precision = torch.get_float32_matmul_precision()
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
         torch.set_num_threads(previous[0])
-        torch.use_deterministic_algorithms(previous[1])
+        torch.set_deterministic_debug_mode(previous[1])
         torch.set_float32_matmul_precision(precision)
 
 

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import IterableDataset, get_worker_info
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import commit_file
@@ -58,7 +59,7 @@ from redactory.training.train import (
 from redactory.training.trainers import get_trainer
 
 
-class PrivateLoop:
+class PrivateLoop(IterableDataset["PrivateLoopStep"]):
     """The steps of one training on the finished ``run``, for the caller's network and optimizer::
 
         with PrivateLoop("run", TrainSettings(trainer="crt", epsilon=8.0)) as loop:
@@ -73,6 +74,9 @@ class PrivateLoop:
     model's folder is ``train.name``. The caller may follow or ignore the settings of network, optimizers and learning
     rates (``step.learning_rate``). After an interruption a new loop resumes from the last checkpoint. With
     ``public_steps``, a sentence for the model card, noise-free steps may learn from any public text in any way.
+
+    As an ``IterableDataset`` it yields the steps of all phases in the order of the schedule, also through a
+    ``DataLoader`` with ``batch_size=None`` and without workers. It never yields private examples.
 
     Formal guarantees: assume that after each step the weights, and everything else that the caller holds, are a
     function of their values before it, of public text, of data-independent random draws and, in a noisy step, of the
@@ -110,6 +114,7 @@ class PrivateLoop:
         self.spec, self._head, self._vocabulary = plan_training(
             self._run, self._settings, self._manifest_digest, self._public_text, progress
         )
+        self._head["vocabulary"].pop("added_rows", None)  # the network is the caller's
         self._resources, self._guard = ExitStack(), OptimizerGuard()
         self._log: RecordLog | None = None
         self._remaining_steps: Iterator[tuple[int, ScheduledStep]] = iter(())
@@ -213,7 +218,12 @@ class PrivateLoop:
         return self._remaining_count
 
     def __iter__(self) -> Iterator[PrivateLoopStep]:
+        if get_worker_info() is not None:
+            raise ConfigurationError("num_workers: a worker's copy of the loop would train nothing; set it to 0")
         return self
+
+    def __reduce__(self) -> Any:
+        raise ConfigurationError("a private loop cannot be copied to another process; set num_workers to 0")
 
     def __next__(self) -> PrivateLoopStep:
         """Check how the last step ended and return the next one."""
@@ -289,6 +299,11 @@ class PrivateLoopStep:
     def noisy(self) -> bool:
         """Whether its gradient is from private examples, clipped and with noise."""
         return self._step.is_noisy
+
+    @property
+    def phase(self) -> str:
+        """What it learns from: ``pretraining`` (``public_text``), ``public`` or, with noise, ``private`` examples."""
+        return "private" if self.noisy else "pretraining" if self._step.label == "pretraining" else "public"
 
     @property
     def learning_rate(self) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -214,11 +215,22 @@ def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn
         yield parameter, share.view_as(parameter)
 
 
+def _remove_compiler_wrappers(optimizer_class: type[Optimizer]) -> Any:
+    """Make a subclass without torch's wrappers for compiled code, whose first call imports the compiler (a second)."""
+    wrapped_methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(optimizer_class, name)) for name in wrapped_methods}
+    methods["step"] = torch.no_grad()(inspect.unwrap(optimizer_class.step))
+    return type(optimizer_class.__name__, (optimizer_class,), methods)
+
+
+_ADAMW, _SGD = _remove_compiler_wrappers(torch.optim.AdamW), _remove_compiler_wrappers(torch.optim.SGD)
+
+
 def make_optimizer(network: nn.Module, optimizer_name: str, weight_decay: float = 0.0) -> Optimizer:
     """Make an optimizer over all trainable parameters; ``optimizer_name`` is "adam" or "sgd"."""
-    if optimizer_name == "adam":
-        return torch.optim.AdamW(list_trainable_parameters(network), weight_decay=weight_decay)
-    return torch.optim.SGD(list_trainable_parameters(network), lr=1.0, weight_decay=weight_decay)
+    optimizer_class, rate = (_ADAMW, 0.001) if optimizer_name == "adam" else (_SGD, 1.0)
+    optimizer: Optimizer = optimizer_class(list_trainable_parameters(network), lr=rate, weight_decay=weight_decay)
+    return optimizer
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 import regex
 
-from redactory.foundation.canonical import file_sha256, folder_sha256
+from redactory.foundation.canonical import file_sha256, folder_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
@@ -25,7 +25,7 @@ from redactory.redaction.mask import MASK
 from redactory.training.chat import format_turns
 from redactory.training.data import PublicText, read_public_texts
 from redactory.training.models.adapted_encoder import AdaptableEncoder
-from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder
+from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder, read_json_or_empty
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, TrainSettings
 from redactory.training.tokenizer import (
@@ -53,17 +53,21 @@ class Vocabulary:
     """A tokenizer and its sources with digests of their content.
 
     The digest is None for ``public/`` and a pretrained ``model.folder``: the ledger holds it as ``parent`` or ``base``.
+    ``added_rows`` is the number of embeddings that the folder's network lacks
+    (:func:`redactory.training.models.hugging_face.extend_vocabulary`).
     """
 
     tokenizer: AnyCodec
     sources: Mapping[str, str | None]
+    added_rows: int = 0
 
     def to_record(self) -> dict[str, Any]:
         """Return the vocabulary's entry in a ledger's head."""
         if isinstance(self.tokenizer, FrozenEncoder):
             entries = {"entries": self.tokenizer.width, "lora_rank": self.tokenizer.lora_rank}
             return {"made_of": dict(self.sources), "sha256": self.tokenizer.sha256, **entries}
-        return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
+        record = {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
+        return record | ({"added_rows": self.added_rows} if self.added_rows else {})
 
 
 def build_vocabulary(
@@ -85,7 +89,10 @@ def build_vocabulary(
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
         require_model_folder(folder)
-        return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
+        tokenizer = FolderTokenizer.from_folder(folder, single_digits=True)
+        config = read_json_or_empty(folder / "config.json")
+        rows = (config.get("text_config") or config).get("vocab_size", tokenizer.size)
+        return Vocabulary(tokenizer, {MODEL_FOLDER: None}, max(0, tokenizer.size - rows))
     if isinstance(path, Path):
         return Vocabulary(*_load_tokenizer(run, path))
     counts: Counter[str] = Counter()
@@ -104,7 +111,19 @@ def build_vocabulary(
                 count_words(map(format_turns, read_public_texts(run, settings.example_format)), MIN_WORD_COUNT)
             )
             digests[source] = None
-    return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), digests)
+    return Vocabulary(_train_tokenizer(counts, settings.vocabulary_size), digests)
+
+
+_trained_tokenizers: dict[str, Tokenizer] = {}
+"""The last tokenizer by the digest of its input: the warnings before a training need the one that it trains with."""
+
+
+def _train_tokenizer(counts: Mapping[str, int], size: int) -> Tokenizer:
+    digest = json_sha256([sorted(counts.items()), size])
+    if digest not in _trained_tokenizers:
+        _trained_tokenizers.clear()
+        _trained_tokenizers[digest] = Tokenizer.from_counts(counts, size)
+    return _trained_tokenizers[digest]
 
 
 def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import redactory
 from redactory.flows.cli import main
+from redactory.flows.model_commands import _list_epsilons
 from redactory.flows.options import _OTHER_NAMES, app
 from redactory.foundation.errors import ConfigurationError, shorten_name
+from redactory.training.guarantee.metrics import select_titles
 from tests.flows.leak_others import every_command
 from tests.machine import CommandMachine
 
@@ -140,17 +143,17 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=crt", "sampling_rate=0.1", "noise_multiplier=2", "steps=10", "gamma=0.1"),
         {"steps": 10},
-        ("one named secret that the strict policy missed", "epsilon_bayesian"),
+        ("One named sensitive span that the strict policy missed", "epsilon_bayesian"),
     ),
     (
         ("trainer=dpsgd", "sampling_rate=0.01", "noise_multiplier=1", "steps=10"),
         {"trainer": "dpsgd"},
-        ("epsilon_substitution",),
+        ("epsilon_substitution", "One example exchanged for another", "noise multiplier 1 (as set)"),
     ),
     (
         ("trainer=uedp-alg1", "federated.user_rate=50/946", *UNITS),
         {"adjacency": "user-entity removal", "M": 946, "epsilon_sound": pytest.approx(54.25, abs=0.1)},
-        ("user-entity removal", "not a guarantee", "M = 946"),
+        ("user-entity removal", "at most 4 users mention", "M = 946"),
     ),
     (
         (
@@ -162,7 +165,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
             "group_sizes=[2]",
         ),
         {"K": 8},
-        ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 examples"),
+        ("K = 8", "(suggested)", "only for bounding.rule r-loc", "at most 2 examples"),
     ),
     (
         ("trainer=user-level", "federated.users=50", "federated.user_rate=0.1", "noise_multiplier=4"),
@@ -172,7 +175,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=ldp", "noise_multiplier=2", "sampling.kind=fixed", "sampling.sends=3"),
         {"sensitivity": 2.0, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
-        ("sent 3 time(s)", "not a guarantee", "Holds only if"),
+        ("sent 3 times", "not a guarantee", "Holds only if"),
     ),
 ]
 
@@ -187,6 +190,23 @@ def test_a_plan_of_numbers_is_one_object_or_a_page(
     page = " ".join(CliRunner().invoke(app, _planned(*numbers)).stdout.split())
     for words in says:
         assert words in page
+
+
+def test_only_epsilons_of_the_trainer_are_shown() -> None:
+    numbers = {"sampling_rate": 0.1, "steps": 5, "noise_multiplier": 4, "group_sizes": [2], "gamma": 0.5}
+    planned = redactory.plan(trainer="dpsgd", **numbers)
+    composed = {key: value for key, value in planned.items() if key != "trainer"}
+    for result in (planned, composed, {**planned, **dict.fromkeys(("epsilon", "epsilon_substitution"))}):
+        names = [name for name, _, _ in _list_epsilons(result)]
+        assert names == ["epsilon_substitution", "epsilon_add_remove", "epsilon_group, 2"]
+    assert not any(word in line for row in _list_epsilons(planned) for line in row for word in ("policy", "private"))
+    counted = {**planned, "selection": {}, "epsilon_confidentiality": 1.0}
+    assert [name for name, _, _ in _list_epsilons(counted)][:2] == ["epsilon", "epsilon_confidentiality"]
+    crt = {name: words for name, _, words in _list_epsilons(redactory.plan(trainer="crt", **numbers))}
+    assert [*crt] == [*select_titles({"trainer": "crt"}), "epsilon_group, 2"]
+    assert len(crt) == 7
+    assert crt["epsilon_confidentiality"].endswith("the share of secrets that both policies miss")
+    assert crt["epsilon_group, 2"] == "2 private examples exchanged at once"
 
 
 def test_a_plan_of_a_configuration_with_changes_and_what_is_refused(tmp_path: Path) -> None:

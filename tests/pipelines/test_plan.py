@@ -498,7 +498,7 @@ def test_three_sends() -> None:
 def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
     found = messages(epsilon=3.0, **{"sampling.kind": kind, "sampling.rate": 0.1, "sampling.steps": 30})
     assert 2.98 < found["epsilon_sound"] <= 3.0
-    assert found["noise_source"] == "found for the target"
+    assert found["noise_source"] == "calibrated to the target epsilon"
     assert found["epsilon_sound"] in [entry["epsilon"] for entry in found["compared"]]
 
 

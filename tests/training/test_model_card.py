@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
+import redactory
+from redactory.flows.model_commands import describe_vocabulary
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
-from redactory.training import make_guarantee_card, render_guarantee_page, train_model
+from redactory.training import PrivateLoop, make_guarantee_card, render_guarantee_page, train_model
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.vocabulary import build_vocabulary
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.test_frozen_encoder import curate
 from tests.training.test_frozen_encoder import make_settings as make_encoder_settings
@@ -68,6 +71,25 @@ def test_dpsgd_covers_any_example_unless_public_words_are_tokens(run: RunFolder,
     both = make_composed_card([(run, "shipped"), (run, "words")])
     assert both["unit"] == "one example (a sentence or a turn), in the private split"
     assert both["epsilon"] > some["epsilon"]
+
+
+def test_rows_that_a_pretrained_network_lacks_are_counted(run: RunFolder, pages: Pages, tmp_path: Path) -> None:
+    card, page = pages["adapters"]
+    assert card["vocabulary"]["added_rows"] == 1  # <MASK>
+    assert "The pretrained network lacked 1 of them" in page
+    assert all("pretrained network lacked" not in pages[name][1] for name in pages if name != "adapters")
+    line = describe_vocabulary(card["vocabulary"])
+    assert line is not None
+    assert "; 1 row added to the folder's network, each the mean of the others" in line
+    folder = causal_folder(tmp_path / "large", "gpt2", vocab_size=card["vocabulary"]["entries"])
+    settings = make_small_settings(model={"folder": folder}, max_tokens=40)
+    assert build_vocabulary(run, settings, None).added_rows == 0
+    planned = redactory.plan({"input": "x", "train": {"model": {"folder": run.root.parent / "tiny-gpt2"}, "epochs": 1,
+        "noise_multiplier": 4, "tokenizer": "auto", "max_tokens": 40}})  # fmt: skip
+    assert planned["vocabulary"]["added_rows"] == 1
+    loop_settings = make_small_settings(name="loop", model={"folder": run.root.parent / "tiny-gpt2"}, max_tokens=40)
+    with PrivateLoop(run, loop_settings) as loop:
+        assert "added_rows" not in loop._head["vocabulary"]
 
 
 def test_a_card_for_any_example_has_no_number_of_the_public_split(tmp_path: Path) -> None:

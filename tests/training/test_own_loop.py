@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from jsonschema import Draft202012Validator
+from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -24,15 +26,18 @@ from redactory.foundation.files import write_json
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import list_broken_files
 from redactory.training import PrivateLoop, TrainSettings, load_model, make_guarantee_card, train_model
 from redactory.training import loop as training_loop
 from redactory.training.data import Batch, open_public_text
 from redactory.training.guarantee.budget import BudgetExceeded
+from redactory.training.mechanisms.ledger import NOISY_STEP
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
-from tests.training.conftest import PUBLIC_TEXTS, make_small_settings
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.tiny_folders import causal_folder
 from tests.training.uedp.unit_runs import TRAINING, write_unit_run
 
@@ -501,6 +506,68 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert next(step for step in careless.begin() if step.noisy).number > 1
     with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
         stray_backward(careless)
+
+
+def iterate(run: RunFolder, torch_seed: int, **changes: Any) -> tuple[list[str], list[Any], list[NDArray[np.int64]]]:
+    """Take all steps through a ``DataLoader``; return phases, the ledger's records and the rows of noisy steps."""
+    samples: list[NDArray[np.int64]] = []
+    bench = Bench(run, **{"trainer": "crt", "sampling_rate": 0.25, **changes})
+    draw, phases = PoissonGaussian.sample_rows, []
+
+    def recorded(mechanism: PoissonGaussian, stream: RandomStream, step: int, count: int) -> NDArray[np.int64]:
+        samples.append(draw(mechanism, stream, step, count))
+        return samples[-1]
+
+    torch.manual_seed(torch_seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PoissonGaussian, "sample_rows", recorded)
+        loader = DataLoader(bench.begin(), batch_size=None)
+        assert len(loader) == len(bench.loop)
+        for step in loader:
+            phases.append(step.phase)
+            if step.phase != "private":
+                assert len(step.batch.inputs)
+            step.backward()
+            assert any(bool(p.grad.any()) for p in bench.optimizer.param_groups[0]["params"])
+            bench.optimizer.step()
+            bench.optimizer.zero_grad()
+    bench.loop.finish()
+    ledger = read_records(run.get_model_folder("crt").ledger)
+    return phases, [record.body for record in ledger if record.type == NOISY_STEP], samples
+
+
+def test_the_phases_are_a_data_set_whose_samples_are_the_loops(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, private=[f"a {MASK}", f"{MASK} b"]) for name in "abc"]
+    phases, sums, samples = iterate(runs[0], 0, min_public_steps=2, seed=7)
+    assert phases == ["public"] * phases.count("public") + ["private"] * 4
+    assert "public" in phases
+    stream, mechanism = RandomStream.from_seed(7), PoissonGaussian(0.25, 1.0, 1.0, 1.0)
+    assert [rows.tolist() for rows in samples] == [mechanism.sample_rows(stream, n, 2).tolist() for n in range(4)]
+    assert not all(len(rows) for rows in samples)  # a Poisson sample may be empty
+    assert iterate(runs[1], 1, min_public_steps=2, seed=7)[1] == sums  # whatever torch's generator draws
+    assert iterate(runs[2], 0, min_public_steps=2, seed=None)[1] != sums
+
+
+def test_mixed_phases_follow_the_schedule(fresh_run: MakeRun) -> None:
+    phases, _, _ = iterate(fresh_run(), 0, public_share=0.5, sampling_rate=0.125)
+    assert sorted(phases) == ["private"] * 8 + ["public"] * 8
+    assert phases != sorted(phases, reverse=True)
+
+
+def test_a_data_set_of_phases_gives_nobody_a_private_batch(bench: Bench, fresh_run: MakeRun) -> None:
+    loop = bench.begin()
+    for workers in ("fork", "spawn"):
+        with pytest.raises(ConfigurationError, match="num_workers"):
+            next(iter(DataLoader(loop, None, num_workers=1, timeout=60, multiprocessing_context=workers)))
+    read_ahead = iter(DataLoader(loop, batch_size=None))
+    next(read_ahead)
+    with pytest.raises(CheckFailed, match="skipped"):
+        next(read_ahead)
+    step = next(iter(DataLoader(Bench(fresh_run()).begin(), batch_size=None)))
+    assert step.phase == "private"
+    assert not [value for value in vars(step).values() if isinstance(value, Tensor | Batch)]
+    with pytest.raises(CheckFailed, match="are private"):
+        step.batch  # noqa: B018
 
 
 def test_public_texts_of_the_callers_make_batches(fresh_run: MakeRun) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,26 @@ def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
     with pytest.raises(Interrupted):
         train_model(fresh_run(), make_small_settings(threads=2), interrupt_after(1))
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+@pytest.mark.slow
+def test_a_training_does_not_wait_for_torchs_compiler(fresh_run: MakeRun) -> None:
+    """Its import takes more than a second of processor time."""
+    code = f"""if True:
+        import sys, torch
+        from redactory.training import TrainSettings, train_model
+        from redactory.training.numerics import use_deterministic_numerics
+        with use_deterministic_numerics(1):
+            assert torch.are_deterministic_algorithms_enabled()
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        from redactory.redaction.folder import RunFolder
+        from pathlib import Path
+        settings = TrainSettings.model_validate_json({make_small_settings().model_dump_json(exclude_unset=True)!r})
+        train_model(RunFolder(Path({str(fresh_run().root)!r})), settings)
+        print([name for name in ("torch._dynamo", "torch._inductor", "transformers") if name in sys.modules])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]"]
 
 
 def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path) -> None:

@@ -231,6 +231,30 @@ def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
     assert walked("sgd", 0.5) == pytest.approx(0.95)
 
 
+@pytest.mark.parametrize(("rule", "plain"), [("adam", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+def test_an_optimizer_takes_torchs_steps_to_the_bit(rule: str, plain: Any) -> None:
+    def walk(make: Callable[[torch.nn.Module], Any]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        torch.manual_seed(0)
+        network = torch.nn.Linear(7, 5)
+        optimizer, weights = make(network), []
+        for number in range(6):
+            if number == 3:  # resumed
+                state, optimizer = optimizer.state_dict(), make(network)
+                optimizer.load_state_dict(state)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 / (number + 1)
+            optimizer.zero_grad()
+            network(torch.randn(4, 7)).square().sum().backward()
+            optimizer.step()
+            weights.append(flatten_parameters(network))
+        return weights, optimizer.state_dict()["state"]
+
+    rate = {} if rule == "adam" else {"lr": 1.0}
+    ours = walk(lambda network: make_optimizer(network, rule, 0.01))
+    theirs = walk(lambda network: plain(network.parameters(), weight_decay=0.01, **rate))
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=0.0)
+
+
 def test_saved_weights_average_the_last(fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
     taking = WeightAverage.add_weights

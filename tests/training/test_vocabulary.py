@@ -16,6 +16,7 @@ from redactory.training import make_guarantee_card, train_model
 from redactory.training.data import open_public_text
 from redactory.training.guarantee.spec import has_only_public_sources
 from redactory.training.settings import TRAINERS, TrainSettings
+from redactory.training.tokenizer import Tokenizer
 from redactory.training.vocabulary import (
     build_vocabulary,
     describe_fit_problems,
@@ -109,6 +110,19 @@ def test_the_shipped_list_serves_alone() -> None:
     assert fit["tokens_per_word"] < 1.3
     assert fit["spelled_out"] == fit["cut"] == 0.0
     assert describe_fit_problems(fit) == []
+
+
+def test_the_same_words_are_trained_on_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    train = Tokenizer.from_counts
+    monkeypatch.setattr(Tokenizer, "from_counts", lambda counts, size: calls.append(size) or train(counts, size))
+    run, other = write_run(tmp_path / "a"), write_run(tmp_path / "b", public=[*PUBLIC_TEXTS, *["Zyzzyva qoph"] * 3])
+    sources = settings(tokenizer="public", vocabulary_size=301), settings(tokenizer="public", vocabulary_size=302)
+    digests = [build_vocabulary(one, sources[0], None).tokenizer.digest for one in (run, run, other, run)]
+    assert len(calls) == 3
+    assert digests[0] == digests[1] == digests[3] != digests[2]
+    build_vocabulary(run, sources[1], None)
+    assert calls == [301, 301, 301, 302]
 
 
 def test_a_vocabulary_that_does_not_fit_is_told() -> None:

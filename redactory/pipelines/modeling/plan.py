@@ -118,7 +118,8 @@ def _plan_training(
     if selection is not None:
         result["selection"] = plan_count_selection(route.epsilon, route.delta, route.texts_per_user)
     if config is not None:
-        result["remarks"] = [*result.get("remarks", ()), *preview_vocabulary(loaded)[1]]
+        result["vocabulary"], problems = preview_vocabulary(loaded)
+        result["remarks"] = [*result.get("remarks", ()), *problems]
     if has_run and "adjacency_curve" in result:
         result["corpus"] = _summarize_caps(run, loaded)
     if plot is not None:

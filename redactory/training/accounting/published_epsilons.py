@@ -145,7 +145,7 @@ def compute_log_moment(sampling_rate: float, noise: float, order: int) -> float:
 
 
 LDP_CAVEATS = {
-    "sensitivity": "uses C where two sentences' clipped vectors can be 2C apart (pairs: 2√2·C)",
+    "sensitivity": "the formula uses C, but the clipped vectors of two sentences can be 2C apart (pairs: 2√2·C)",
     "composition": "the central limit theorem is an approximation, here below the truth, not a bound",
     "sampling": "a sentence that is not sent sends nothing, which the server sees: no amplification",
     "fictitious": "other messages say nothing about this one: fictitious sentences do not hide it",

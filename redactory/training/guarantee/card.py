@@ -30,6 +30,7 @@ from redactory.training.guarantee.metrics import (
     compute_unit_metrics,
     make_null_metrics,
     require_reasons,
+    select_titles,
 )
 from redactory.training.guarantee.remarks import TrainingFacts, count_noised_examples, make_remarks
 from redactory.training.guarantee.spec import (
@@ -47,7 +48,6 @@ from redactory.training.mechanisms.users import get_users_mechanism
 from redactory.training.model import format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
-from redactory.training.trainers import TRAINERS
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
 
 FORMAT, UNITS_FORMAT = "redactory-guarantee/2", "redactory-unit-guarantee/1"
@@ -435,56 +435,19 @@ def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, 
 # The card as a page for people: the model card of a trained model, from ``card.md.j2``.
 
 
-_TITLES = {
-    "epsilon": "One named sensitive span that the strict policy missed",
-    "epsilon_confidentiality": "Every sensitive span of the corpus",
-    "epsilon_bayesian": "Sensitive spans that at least one policy catches",
-    "coverage_failure": "Share of sensitive spans without any guarantee, at most",
-    "epsilon_substitution": "One private example exchanged for another",
-    "epsilon_add_remove": "For information: one example there or not",
-}
-_EXAMPLE_TITLES = {
-    "epsilon_substitution": "One example of the privacy unit exchanged for another",
-    "epsilon_add_remove": _TITLES["epsilon_add_remove"],
-}
-_COUNTED_TITLES = {
-    "epsilon": "One named sensitive span, whether a policy found it or not",
-    "epsilon_confidentiality": "Every sensitive span that is in one example",
-    "coverage_failure": "Share of such spans without any guarantee, at most",
-    "epsilon_substitution": "The text of one example exchanged for another",
-}
-_UNITS_TITLES = {
-    "epsilon_sound": "The privacy unit above",
-    "epsilon_user_removal": "The same, if the user's examples are removed",
-    "epsilon_with_public": "The model and the public texts together",
-    "epsilon_as_published": "As published, not a guarantee",
-}
-
-
 def render_guarantee_page(card: dict[str, Any]) -> str:
     """Render ``card`` (of ``make_guarantee_card``) as Markdown with YAML front matter, free of corpus text."""
     units = card["format"] == UNITS_FORMAT
     page = _load_template().render(
         c=card,
         units=units,
-        titles=_select_titles(card),
+        titles=select_titles(card),
         metadata=yaml.safe_dump(card.get("hub", {}), sort_keys=False, allow_unicode=True),
         opened_with=format_loading_instructions(card["kind"], card["task"], card["model"]),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )
     return page.replace(MASK, f"`{MASK}`")
-
-
-def _select_titles(card: Mapping[str, Any]) -> dict[str, str]:
-    """Select the bounds that apply to the card's trainer, with their titles."""
-    if "epsilon_sound" in card:
-        removal = not TRAINERS[card["trainer"]].samples_users
-        is_stated = {"epsilon_user_removal": removal, "epsilon_as_published": card.get("epsilon_as_published")}
-        return {name: title for name, title in _UNITS_TITLES.items() if is_stated.get(name, True)}
-    if "selection" in card:
-        return _TITLES | _COUNTED_TITLES
-    return _TITLES if TRAINERS[card["trainer"]].uses_policy else _EXAMPLE_TITLES
 
 
 @cache

@@ -17,6 +17,7 @@ from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.mechanisms.users import PoissonUsersGaussian, get_users_mechanism
+from redactory.training.trainers import TRAINERS
 from redactory.training.uedp.bounded_accounting import (
     CURVE_SIZES,
     BoundedTraining,
@@ -230,7 +231,9 @@ def _add_policy_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
         metrics.set_value("epsilon_bayesian", None, None, POLICIES_UNUSED_REASON)
         return
     if inputs.delta_2 is None:
-        refusal = f"{RECALL_NOT_MEASURED}: delta_2 may be above delta"
+        refusal = (
+            f"{RECALL_NOT_MEASURED}, so delta may not be above delta_2, the share of secrets that both policies miss"
+        )
     elif inputs.delta <= inputs.delta_2:
         refusal = (
             f"delta {format_upper(inputs.delta)} is not above {format_upper(inputs.delta_2, 3)}, the upper "
@@ -361,6 +364,49 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
     if (spread := get_max_users_per_entity(mechanism)) is not None and not of_users:
         facts |= {"M": spread[0], "M_source": spread[1]}
     facts["curve_meaning"] = texts["group_curve" if of_users else "spread_curve"]
+
+
+# Meanings, for pages.
+
+
+_TITLES = {
+    "epsilon": "One named sensitive span that the strict policy missed",
+    "epsilon_confidentiality": "Every sensitive span of the corpus",
+    "epsilon_bayesian": "Sensitive spans that at least one policy catches",
+    "coverage_failure": "Share of sensitive spans without any guarantee, at most",
+    "epsilon_substitution": "One private example exchanged for another",
+    "epsilon_add_remove": "For information: one example added or removed",
+}
+_EXAMPLE_TITLES = {"epsilon_substitution": "One example exchanged for another"}
+_POLICY_NAMES = ("epsilon_confidentiality", "epsilon_bayesian", "coverage_failure")
+_COUNTED_TITLES = {
+    "epsilon": "One named sensitive span, whether a policy found it or not",
+    "epsilon_confidentiality": "Every sensitive span that is in one example",
+    "coverage_failure": "Share of such spans without any guarantee, at most",
+    "epsilon_substitution": "The text of one example exchanged for another",
+}
+_UNITS_TITLES = {
+    "epsilon_sound": "The privacy unit above",
+    "epsilon_user_removal": "The same, if the user's examples are removed",
+    "epsilon_with_public": "The model and the public texts together",
+    "epsilon_as_published": "As published, not a guarantee",
+}
+
+
+def select_titles(card: Mapping[str, Any]) -> dict[str, str]:
+    """Select the metrics that apply to the trainer of a ``card`` or plan, with their meanings."""
+    trainer = TRAINERS.get(card.get("trainer", ""))
+    if "epsilon_sound" in card:
+        removal = trainer is None or not trainer.samples_users
+        is_stated = {"epsilon_user_removal": removal, "epsilon_as_published": card.get("epsilon_as_published")}
+        return {name: title for name, title in _UNITS_TITLES.items() if name in card and is_stated.get(name, True)}
+    is_counted = "selection" in card
+    if trainer.uses_policy if trainer else card["reasons"].get("epsilon_bayesian") != POLICIES_UNUSED_REASON:
+        return _TITLES | (_COUNTED_TITLES if is_counted else {})
+    # each part of an example has the example's epsilon
+    unused = {name for name in _POLICY_NAMES if card[name] is None} | (set() if is_counted else {"epsilon"})
+    titles = _TITLES | (_COUNTED_TITLES if is_counted else _EXAMPLE_TITLES)
+    return {name: title for name, title in titles.items() if name not in unused}
 
 
 # Epsilon while a training runs.

@@ -168,6 +168,7 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         WORDS["recall_unknown" if claim.uses_policy else "no_policies"],
     )
     return {
+        "unit": WORDS["counted"]["unit"] if claim.is_counted else spec.privacy_unit_description,
         "relation": spec.relation.value,
         "private_examples": points,
         "expected_batch": batch,
@@ -261,6 +262,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     parameters = count_max_parameters(spec.settings)
     return {
         "privacy_unit": spec.protected_unit.value,
+        "unit": spec.units_description,
         **metrics.facts,
         **values,
         **published,

@@ -131,7 +131,8 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     require_reasons(metrics.values, metrics.reasons)
     seeded = settings.seed is not None
     spent = make_message_spending(noise, settings.vectors, way)
-    vectors = "two noisy vectors" if settings.pairs else "a noisy vector, or one of each token place,"
+    vectors = "two noisy vectors" if settings.pairs else "a noisy vector"
+    vectors += " for each token place" if settings.represent == "token" else ""
     is_hidden, hides_queries = is_class_hidden(way), isinstance(settings.query_participation, HiddenSampling)
     first, randomness, *others = _WORDS["assumptions"]
     *not_covered, last = _WORDS["not_covered"][is_hidden:]
@@ -144,7 +145,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
         **_describe_messages(settings, noise, spendings, metrics),
         "classes": list(settings.classes),
         "server_sees": [
-            f"{vectors} in each message, of a length that is the same for all",
+            f"{vectors} in each message, of the same length for all",
             _WORDS["seen"]["drawn_class" if is_hidden else "class"],
             "a random number for each sentence (its slot), the same in all its messages",
             _WORDS["seen"][way.kind],
@@ -181,7 +182,8 @@ def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()
 def _describe_participation(sampling: Participation) -> dict[str, Any]:
     """Return the settings with their ``meaning``: how often a sentence is sent, and what the server can see of that."""
     settings = sampling.model_dump()
-    return {**settings, "meaning": _WORDS["sampling"][sampling.kind].format(**settings)}
+    times = "once" if settings.get("sends") == 1 else f"{settings.get('sends')} times"
+    return {**settings, "meaning": _WORDS["sampling"][sampling.kind].format(**settings, times=times)}
 
 
 def plan_message_guarantee(settings: LdpPlanSettings) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def plan_message_guarantee(settings: LdpPlanSettings) -> dict[str, Any]:
     sends = way.sends if isinstance(way, FixedSends) else None
     total_mu = compute_sensitivity(settings.vectors) / noise * sends**0.5 if sends else None
     metrics.set_value("mu_total", total_mu, None, texts["no_mu"])
-    source = "found for the target" if settings.noise_multiplier is None else "as given"
+    source = "calibrated to the target epsilon" if settings.noise_multiplier is None else "as set"
     if published.epsilon is not None:
         source = f"as published for epsilon {format_upper(published.epsilon)}"
     notes = [texts["large_delta"].format(delta=settings.delta)] if settings.delta > MAX_USUAL_DELTA else []

@@ -99,7 +99,7 @@ def confirm_user_removal_epsilon(training: BoundedTraining, delta: float) -> Con
     epsilon. The sampling rate, the steps, the normaliser and the caps must not depend on the corpus.
     """
     if training.entities_per_point is None:
-        reason = "stated for rule r-loc alone: no other rule is stable when a user's examples are removed"
+        reason = "stated only for bounding.rule r-loc: no other rule is stable when a user's examples are removed"
         return ConfirmedEpsilon(None, reason=reason)
     user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
     added = (user_cap or 0) * training.entities_per_point

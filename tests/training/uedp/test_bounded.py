@@ -176,7 +176,7 @@ def test_a_unit_without_a_cap_has_no_figure() -> None:
 def test_only_r_loc_is_accounted_for_a_removed_user() -> None:
     figure = confirm_user_removal_epsilon(training(1_000, 256, 1, 8.0), DELTA)
     assert figure.value is None
-    assert "for rule r-loc alone" in (figure.reason or "")
+    assert "only for bounding.rule r-loc" in (figure.reason or "")
 
 
 def test_a_figure_has_a_number_or_a_reason() -> None:
