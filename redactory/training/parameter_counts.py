@@ -18,6 +18,7 @@ from redactory.training.models.settings import (
     LlamaSettings,
     LstmSettings,
 )
+from redactory.training.tokenizer import FIXED_SIZE
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -36,10 +37,11 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
         from redactory.training.model import count_folder_parameters
 
         return count_folder_parameters(model, settings.classes)
+    vocabulary = FIXED_SIZE + settings.vocabulary_size
     if isinstance(model, Gpt2Settings | LlamaSettings | BertSettings):
-        return _count_transformer_parameters(model, settings.vocabulary_size, classes)
+        return _count_transformer_parameters(model, vocabulary, classes)
     if not isinstance(model, FrozenEncoderSettings):
-        return _count_recurrent_parameters(model, settings.vocabulary_size, classes)
+        return _count_recurrent_parameters(model, vocabulary, classes)
     facts = read_json(SENTENCE_FOLDER / "encoder.json" if folder is None else folder / "config.json")
     width = next((facts[name] for name in ("output_width", "width", "hidden_size") if name in facts), None)
     adapters = 0

@@ -32,7 +32,8 @@ _ALPHABET = tuple(chr(code) for code in (9, 10, 13, *range(32, 127)))
 _FIXED_VOCABULARY = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
 _FIXED_BYTES = (b"", b"", b"", *(text.encode() for text in (MASK, *_ALPHABET)), *(bytes([n]) for n in range(256)))
 """What each of :data:`_FIXED_VOCABULARY` is decoded to."""
-_FIRST_WORD = len(_FIXED_VOCABULARY)
+FIXED_SIZE = len(_FIXED_VOCABULARY)
+"""Entries of every vocabulary before its word pieces."""
 FORMAT = "redactory-tokenizer/2"
 _WORD_PATTERN = r"\p{L}[\p{L}\p{M}]*"
 _SPLIT_PATTERN = rf"{MASK}| ?{_WORD_PATTERN}|(?m:.)"
@@ -141,7 +142,7 @@ class Tokenizer:
     @property
     def size(self) -> int:
         """Number of ids."""
-        return _FIRST_WORD + len(self.words)
+        return FIXED_SIZE + len(self.words)
 
     def encode(self, text: str) -> list[int]:
         """Encode ``text`` without begin and end; ``ValueError`` (without the text) on a lone surrogate."""
@@ -164,7 +165,7 @@ class Tokenizer:
         return text
 
     def _ids_to_bytes(self, ids: Sequence[int]) -> bytes:
-        return b"".join(_FIXED_BYTES[i] if i < _FIRST_WORD else self.words[i - _FIRST_WORD].encode() for i in ids)
+        return b"".join(_FIXED_BYTES[i] if i < FIXED_SIZE else self.words[i - FIXED_SIZE].encode() for i in ids)
 
     def decode_token(self, token_id: int) -> str:
         r"""Decode one id; a byte that is not UTF-8 by itself becomes an escape such as ``\xe2``."""
@@ -245,9 +246,9 @@ class Tokenizer:
         if not isinstance(vocabulary, dict):
             return None
         pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
-        if pieces[:_FIRST_WORD] != _FIXED_VOCABULARY:
+        if pieces[:FIXED_SIZE] != _FIXED_VOCABULARY:
             return None
-        return cls(pieces[_FIRST_WORD:], tuple((left, right) for left, right in merges))
+        return cls(pieces[FIXED_SIZE:], tuple((left, right) for left, right in merges))
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

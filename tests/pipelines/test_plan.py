@@ -97,7 +97,7 @@ def test_a_plan_is_made_without_torch() -> None:
         print(redactory.plan(**{numbers | {"trainer": "dpsgd"}})["parameters"], "torch" in sys.modules)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1925600", "2306", "False"]
+    assert done.stdout.split() == ["2069158", "2306", "False"]
 
 
 def test_the_sweep_of_targets_keeps_rate_and_steps_and_is_drawn(tmp_path: Path) -> None:

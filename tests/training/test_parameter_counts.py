@@ -11,7 +11,11 @@ import torch
 from redactory.training.model import build_classifier, build_language_network
 from redactory.training.parameter_counts import count_max_parameters
 from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
 
+WORDS = {f"w{chr(97 + number % 26)}{chr(97 + number // 26)}x": 3 for number in range(600)}
+LARGEST = Tokenizer.from_counts(WORDS, 300)
+"""As many pieces as are allowed."""
 SIZES = {"embedding_size": 5, "hidden_size": 9}
 MODELS = [
     ("next-word", {"kind": "lstm", "layers": 2, **SIZES}),
@@ -34,7 +38,7 @@ def test_the_count_is_that_of_the_network(task: str, model: dict[str, Any]) -> N
     settings = TrainSettings.model_validate(
         {"trainer": "dpsgd", "task": task, "classes": classes, "model": model, "vocabulary_size": 300}
     )
-    tokenizer: Any = SimpleNamespace(size=300, begin_id=0, end_id=1, pad_id=2)
+    tokenizer: Any = SimpleNamespace(size=LARGEST.size, begin_id=0, end_id=1, pad_id=2)
     network: torch.nn.Module = (
         build_classifier(settings.model, tokenizer, classes)
         if classes
