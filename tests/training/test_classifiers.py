@@ -23,7 +23,7 @@ from redactory.training.data import NO_CLASS, TokenizedExamples, encode_classes,
 from redactory.training.model import TextClassifier, build_classifier, load_classifier, load_model, save_model
 from redactory.training.models.hugging_face import SequenceClassifier
 from redactory.training.models.network import ClassifierNetwork
-from redactory.training.models.recurrent import PooledClassifier
+from redactory.training.models.recurrent import LstmEncoder, LstmLanguageModel, PooledClassifier
 from redactory.training.models.settings import (
     AwdLstmSettings,
     BagSettings,
@@ -75,6 +75,25 @@ def test_pools_are_those_of_each_text_alone() -> None:
         own = states[row, :length]
         pooled = np.concatenate([own[-1], own.max(0), own.mean(0)])
         np.testing.assert_allclose(found[row], weight @ pooled + bias, rtol=1e-10)
+
+
+def test_an_lstm_classifier_reads_scaled_embeddings_with_open_forget_gates() -> None:
+    """PyTorch's own LSTM with the same weights, and the language model that nothing is changed for."""
+    encoder = LstmEncoder(WORDS.size, LstmSettings(embedding_size=6, hidden_size=7, layers=2))
+    plain = LstmLanguageModel(WORDS.size, LstmSettings(embedding_size=6, hidden_size=7, layers=2))
+    for network in (encoder, plain):
+        network.initialise(RandomStream.from_seed(3))
+    reference_lstm, batch = torch.nn.LSTM(6, 7, 2, batch_first=True), rows().make_batch(range(5))
+    reference_lstm.load_state_dict(encoder.lstm.state_dict())
+    with torch.no_grad():
+        expected, _ = reference_lstm(encoder.embedding(batch.inputs) * 6**0.5)
+        torch.testing.assert_close(encoder.hidden_states(batch), expected, rtol=1e-5, atol=1e-6)
+        for name, parameter in encoder.lstm.named_parameters():
+            difference = parameter - plain.lstm.get_parameter(name)
+            gates = torch.zeros_like(difference)
+            if name.startswith("bias_ih"):
+                gates[7:14] = 1.0
+            torch.testing.assert_close(difference, gates)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -68,10 +68,10 @@ class LstmEncoder(EmbeddingEncoder):
     KIND = "lstm"
     SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings]] = LstmSettings
     is_tuned_for_noise = True
-    """Whether embeddings are multiplied by √E, and forget gates start open (their bias at least 1).
+    """Whether embeddings are multiplied by √E, and forget gates start open (their bias is about 1).
 
-    Noise of one size reaches every parameter. So embeddings have to learn faster than recurrent weights can, and a text
-    counts from its first word (Jozefowicz, Zaremba and Sutskever 2015, section 2.2).
+    Noise of one size reaches every parameter: embeddings have to learn faster than recurrent weights can. With an open
+    forget gate the first words of a text count from the start (Jozefowicz, Zaremba and Sutskever 2015, section 2.2).
     """
 
     def make_layers(self, settings: Any) -> None:
@@ -92,8 +92,9 @@ class LstmEncoder(EmbeddingEncoder):
         super().initialise(stream)
         if self.is_tuned_for_noise:
             with torch.no_grad():
-                for weights in self.list_layer_weights():
-                    weights.bias_ih.view(4, -1)[1] += 1.0
+                for name, parameter in self.lstm.named_parameters():
+                    if name.startswith("bias_ih"):
+                        parameter.view(4, -1)[1] += 1.0
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], starting from zero in each row."""
