@@ -29,6 +29,8 @@ SIZES = {
     "gpt2_4x256": Size(8, 64, 5000),
     "qwen3_4x256": Size(8, 64, 5000),
     "bert_4x256": Size(16, 64, 5000),
+    "bag_64": Size(256, 32, 20_000),
+    "gpt2_2x128": Size(16, 64, 50257),
     "awd_lstm": Size(8, 32, 5000),
     "distilgpt2": Size(4, 64, 50257),
 }
@@ -41,7 +43,7 @@ def libraries(model: str, method: str) -> None:
     small = nn.LSTM(4, 4, batch_first=True)
     small(torch.randn(2, 2, 4))[0].sum().backward()
     torch.optim.SGD(small.parameters(), lr=LEARNING_RATE).step()
-    if "lstm" not in model:
+    if "lstm" not in model and "bag" not in model:
         from transformers import BertForSequenceClassification, GPT2LMHeadModel, Qwen3ForCausalLM  # noqa: F401
     if method.startswith("opacus"):
         import opacus.utils.fast_gradient_clipping_utils  # noqa: F401
@@ -184,6 +186,20 @@ class Bert(nn.Module):
         return self.model.classifier
 
 
+class Bag(nn.Module):
+    """The mean of a text's embeddings of 64 numbers, and three classes."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(vocabulary, 64), nn.Linear(64, 3)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        return self.embedding(ids).mean(1, keepdim=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.output(self.hidden(ids))
+
+
 def positions(ids: Tensor) -> Tensor:
     """0, 1, 2, … for every row."""
     return torch.arange(ids.shape[1]).expand_as(ids).contiguous()
@@ -209,6 +225,10 @@ def network(model: str, method: str) -> nn.Module:
     ours = method in ("redactory", "sgd_same_layers")
     if model == "gpt2_4x256":
         return Gpt2(vocabulary, 4, 256, 4, not method.startswith("opacus"))
+    if model == "gpt2_2x128":
+        return Gpt2(vocabulary, 2, 128, 4, not method.startswith("opacus"))
+    if model == "bag_64":
+        return Bag(vocabulary)
     if model == "qwen3_4x256":
         return Qwen3(vocabulary, 4, 256, 4)
     if model == "bert_4x256":
@@ -234,7 +254,7 @@ def stepper(model: str, method: str, clip_norm: float) -> Callable[[], None]:
     net, size = network(model, method), SIZES[model]
     ids = torch.randint(size.vocabulary, (size.points, size.tokens + 1))
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-    if model.startswith("bert"):
+    if model.startswith(("bert", "bag")):
         targets = targets[:, :1] % 3
     optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
     match method:
@@ -277,9 +297,11 @@ def sgd_same_layers(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Ten
 def redactory(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, clip_norm: float) -> None:
     """Our engine."""
     real = torch.ones_like(targets, dtype=torch.bool)
-    found = compute_clipped_gradient(
-        net, lambda: compute_vocabulary_losses(net.output, net.hidden(inputs), targets, real), clip_norm
-    )
+    if targets.shape[1] == 1:  # a class for each text
+        compute: Callable[[], Tensor] = lambda: losses(net, inputs, targets)  # noqa: E731
+    else:
+        compute = lambda: compute_vocabulary_losses(net.output, net.hidden(inputs), targets, real)  # noqa: E731
+    found = compute_clipped_gradient(net, compute, clip_norm)
     parameters = list(net.parameters())
     shares = torch.split(found.flat, [p.numel() for p in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
