@@ -40,7 +40,6 @@ RUNGS: dict[str, dict[str, Any]] = {
     "public first": {"public_pretraining_epochs": 5},
     "mixed": {"public_share": 1 / 3},
     "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
-    "average": {"weight_averaging_fraction": 0.1},
     "pretrained": {"pretraining_epochs": 3},
     "small steps": {"dp_learning_rate": 0.01},
     "few public": {"public_share": 0.02},

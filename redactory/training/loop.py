@@ -37,7 +37,6 @@ from redactory.training.steps import (
     NoisySteps,
     ScheduledOptimizer,
     StepKind,
-    WeightAverage,
     make_optimizer,
     set_flat_parameters,
 )
@@ -275,7 +274,7 @@ class Checkpoint:
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    kept: WeightAverage | BestWeights | None = None
+    kept: BestWeights | None = None
 
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""

@@ -285,11 +285,6 @@ class TrainSettings(Settings):
     weight_decay: NonNegativeFloat = Field(
         0.0, description="Weight decay (AdamW), times the learning rate, in every step."
     )
-    weight_averaging_fraction: Share = Field(
-        0.0,
-        description="Share of all steps, at the end, whose weights are averaged into the saved model; 0: the "
-        "weights after the last step. This averages already released weights, so no epsilon changes.",
-    )
 
     max_tokens: PositiveInt = Field(
         128, description="Tokens of an example beyond this number are not trained on; at most model.context."
@@ -376,7 +371,7 @@ class TrainSettings(Settings):
     @property
     def keeps_best_weights(self) -> bool:
         """Whether the weights with the least loss on held-out public text are saved, not those after the last step."""
-        return self.recipe == "auto" and self.held_out is not None and not self.weight_averaging_fraction
+        return self.recipe == "auto" and self.held_out is not None
 
     def is_chosen(self, key: str) -> bool:
         """Whether the recipe may choose the value of ``key``: it is not set."""

@@ -234,26 +234,6 @@ def make_optimizer(network: nn.Module, optimizer_name: str, weight_decay: float 
 
 
 @dataclass
-class WeightAverage:
-    """The mean of the weights after each step from ``first_step`` on (counted from 1); None before that.
-
-    Formal guarantees: a function of weights that steps released: post-processing.
-    """
-
-    network: nn.Module
-    first_step: int
-    weights: Tensor | None = None
-    loss: float = math.inf
-
-    def add_weights(self, step: int, loss: float | None = None) -> None:
-        """Include the weights after step ``step`` in the mean, whatever their ``loss``."""
-        if step == self.first_step:
-            self.weights = flatten_parameters(self.network)
-        elif self.weights is not None:
-            self.weights += (flatten_parameters(self.network) - self.weights) / (step - self.first_step + 1)
-
-
-@dataclass
 class BestWeights:
     """The weights at the least ``loss`` on held-out public text after an epoch so far; None before the first.
 

@@ -66,7 +66,7 @@ from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.settings import TrainSettings, settings_to_json
-from redactory.training.steps import BestWeights, WeightAverage
+from redactory.training.steps import BestWeights
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.units import OriginalExamples
 from redactory.training.vocabulary import Vocabulary, build_vocabulary, measure_vocabulary_fit, read_public_sources
@@ -206,12 +206,7 @@ def schedule_remaining_steps(
     """Return the number of all steps, and the iterator of those after the last checkpoint."""
     settings, network = context.settings, context.network
     schedule = schedule_steps(settings, step_kinds, context.stream)
-    averaged_steps = round(settings.weight_averaging_fraction * len(schedule))
-    kept: WeightAverage | BestWeights | None = None
-    if averaged_steps:
-        kept = WeightAverage(network, len(schedule) - averaged_steps + 1)
-    elif curve is not None and settings.keeps_best_weights:
-        kept = BestWeights(network)
+    kept = BestWeights(network) if curve is not None and settings.keeps_best_weights else None
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
     checkpoint = Checkpoint(checkpoint_path, binding, network, optimizers, kept)
     is_quiet = progress is ignore_progress and not trackers

@@ -136,12 +136,12 @@ def test_side_channels_are_those_of_the_training(pages: Pages, tmp_path: Path) -
     # on an encoder's vectors a noisy step of crt also samples public examples
     folder = tmp_path / "labelled"
     folder.mkdir()
-    summary = train_model(curate(folder), make_encoder_settings(trainer="crt", epochs=1, weight_averaging_fraction=0.5))
+    summary = train_model(curate(folder), make_encoder_settings(trainer="crt", epochs=1))
     card = summary["guarantee"]
     ensured = {one["item"]: one["ensured_by"] for one in card["side_channels"]}
     assert "a step of public examples and noise" in ensured[20]
     assert "an empty batch is a step of noise" not in render_guarantee_page(card)
-    assert "post-processing" in ensured[17]
+    assert ensured[17] == "none"
     assert WORDS["classes"] in card["assumptions"]
     assert WORDS["classes"] not in pages["crt"][0]["assumptions"]
     assert "Classes: question, thanks." in render_guarantee_page(card)

@@ -127,7 +127,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     [
         {"trainer": "crt", "precision": "bf16"},
         {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
-        {"trainer": "crt-drop", "weight_averaging_fraction": 0.5, "optimizer": "sgd", "public_share": 0.5},
+        {"trainer": "crt-drop", "optimizer": "sgd", "public_share": 0.5},
     ],
     ids=lambda changes: changes["trainer"],
 )

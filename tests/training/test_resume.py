@@ -28,12 +28,7 @@ from redactory.training.mechanisms.mechanism import PoissonGaussian
 from tests.training.conftest import make_small_settings
 from tests.training.crashes import NoiseWitness
 
-SETTINGS: dict[str, Any] = {
-    "public_share": 0.5,
-    "public_pretraining_epochs": 1,
-    "warm_up": 0.25,
-    "weight_averaging_fraction": 0.6,
-}
+SETTINGS: dict[str, Any] = {"public_share": 0.5, "public_pretraining_epochs": 1, "warm_up": 0.25}
 STEPS = 8
 MakeRun = Callable[[], RunFolder]
 

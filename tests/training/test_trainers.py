@@ -18,14 +18,14 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal_folder
 from redactory.redaction.shards import SPANS, list_parts, write_part
-from redactory.training import load_model, selective_dp, train_model
+from redactory.training import selective_dp, train_model
 from redactory.training.data import TokenizedExamples
 from redactory.training.loop import ScheduledStep, StepKinds, TrainingContext, schedule_steps
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.selective_dp import build_private_token_mask, compute_selective_losses, flag_private_tokens
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import ScheduledOptimizer, WeightAverage, flatten_parameters, make_optimizer
+from redactory.training.steps import ScheduledOptimizer, flatten_parameters, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, build_lstm, make_small_settings, write_run
 from tests.training.greybox import Recorder
@@ -253,20 +253,3 @@ def test_an_optimizer_takes_torchs_steps_to_the_bit(rule: str, plain: Any) -> No
     ours = walk(lambda network: make_optimizer(network, rule, 0.01))
     theirs = walk(lambda network: plain(network.parameters(), weight_decay=0.01, **rate))
     torch.testing.assert_close(ours, theirs, rtol=0.0, atol=0.0)
-
-
-def test_saved_weights_average_the_last(fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[torch.Tensor] = []
-    taking = WeightAverage.add_weights
-
-    def noted(own: WeightAverage, done: int, loss: float | None = None) -> None:
-        seen.append(flatten_parameters(own.network).cpu().clone())
-        taking(own, done)
-
-    monkeypatch.setattr(WeightAverage, "add_weights", noted)
-    run = fresh_run()
-    train_model(run, make_small_settings(weight_averaging_fraction=0.5))
-    found = flatten_parameters(load_model(run.get_model_folder("crt")).network)
-    last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
-    torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)
-    assert not torch.equal(found, seen[-1])

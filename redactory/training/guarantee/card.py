@@ -322,7 +322,6 @@ def _list_side_channels(spec: TrainingSpec, facts: LedgerFacts, instead: Mapping
     is_own_network = facts.private_loop is None and get_library_name(settings.model.kind) == "redactory"
     answers = {
         "known or weak randomness": words["seeded"] if facts.seeded else None,
-        "averaging of private iterates": words["averaged"] if settings.weight_averaging_fraction else None,
         "operations across examples": words["own_network"] if is_own_network else None,
         "an index or warm start from earlier runs": words["no_index"] if trainer.uses_policy else None,
         "oversize or empty Poisson batches": words["with_public"] if trainer.samples_public(settings) else None,
