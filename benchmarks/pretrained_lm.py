@@ -91,6 +91,7 @@ def main() -> None:
             file.write(json.dumps(rows[name]) + "\n")
         print(name, f"{rows[name]['seconds']} s", file=sys.stderr, flush=True)
     constants = {"corpus": arguments.corpus, "dialogues": arguments.dialogues, "epochs": arguments.epochs, **SHARED}
+    constants |= {"rank": arguments.rank, "test_turns": arguments.test_turns, "canaries": CANARIES}
     print(json.dumps({"benchmark": "pretrained_lm", **constants, "models": list(rows.values())}, indent=1))
 
 

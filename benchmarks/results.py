@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 from results_classify import classify, language, recipe
 from results_cost import accountants, clipping, expert, service, workers
-from results_crt import attacks, crt, ladder, sdp, synthetic
+from results_crt import attacks, crt, ladder, pretrained, sdp, synthetic
 from results_curation import counted, detected, detection, frontier, masks, names, scale
 from results_data import digits, files, table, where
 from results_ldp import ldp
@@ -50,6 +50,7 @@ def page() -> str:
         classify,
         recipe,
         language,
+        pretrained,
     )
     template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render({section.__name__: section for section in sections})

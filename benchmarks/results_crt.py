@@ -22,6 +22,40 @@ def claims(figure: Row) -> str:
     return table(("trainer", "what was looked for", "found"), lines)
 
 
+def pretrained() -> Row:
+    """A pretrained language model with adapters, beside a fresh LSTM."""
+    found = data.read("pretrained_lm")
+    rows = {row["name"]: row for row in found["models"]}
+
+    def write(row: Row) -> tuple[object, ...]:
+        network, exposure = row["name"].partition("-")[0], row["exposure"]
+        return (
+            {"base": "Gemma, not trained", "lora": "adapters", "lstm": "LSTM"}[network],
+            "–" if row["epsilon"] is None else f"`{row['trainer']}`",
+            "–" if row["epsilon"] is None else f"{row['epsilon']:.2f}",
+            f"{row['perplexity_per_character']['as_is']:.2f}",
+            f"{row['perplexity_per_character']['masked']:.2f}",
+            f"{exposure['highest_exposure']:.1f} ({exposure['control_highest_exposure']:.1f})",
+            f"{100 * row['generated']['known_words']:.0f}%",
+            f"{row['seconds']['training']:.0f} s",
+            f"{row['peak_mb'] / 1000:.1f} GB",
+        )
+
+    header = ("model", "trainer", "ε", "perplexity", "masked", "exposure", "known words", "training", "memory")
+    pairs = [(rows[name], rows[name.replace("lora", "lstm")]) for name in rows if name.startswith("lora")]
+    return {
+        "rank": found["rank"],
+        "dialogues": found["dialogues"],
+        "turns": found["test_turns"],
+        "canaries": found["canaries"],
+        "table": table(header, map(write, rows.values())),
+        "adapters_win": all(
+            ours["perplexity_per_character"]["as_is"] < fresh["perplexity_per_character"]["as_is"] / 5
+            for ours, fresh in pairs
+        ),
+    }
+
+
 def crt(file: str) -> Row:
     """Figure 2 of the CRT paper."""
     found = data.read(file)
