@@ -18,9 +18,12 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, train_model
 from redactory.training.held_out import HeldOutCurve, HeldOutText, find_saved_row
+from redactory.training.loop import TrainingContext
 from redactory.training.model import TextClassifier, build_classifier, load_classifier
 from redactory.training.models.settings import BagSettings, BertSettings
 from redactory.training.tokenizer import Tokenizer
+from redactory.training.train import make_initial_model
+from redactory.training.vocabulary import build_vocabulary
 from tests.training.conftest import PUBLIC_TEXTS
 
 CLASSES = ("rent", "law", "other")
@@ -150,6 +153,21 @@ def test_crt_calibrates_on_held_out_rows_of_the_public_split(labelled_run: RunFo
     assert -scores[np.arange(len(true)), true].mean() == pytest.approx(row["calibrated_loss"])
     metrics = card["hub"]["model-index"][0]["results"][0]["metrics"]
     assert metrics[0] == {"type": "loss", "value": row["calibrated_loss"]}
+
+
+def test_no_step_learns_from_the_rows_it_is_calibrated_on(labelled_run: RunFolder) -> None:
+    settings, stream = make_settings(), RandomStream.from_seed(5)
+    held_out = HeldOutText.from_settings(labelled_run, settings, stream, None)
+    assert held_out is not None
+    model = make_initial_model(settings, stream, build_vocabulary(labelled_run, settings, None))
+    parts = (labelled_run, settings, model.network, model.tokenizer, stream)
+    steps = TrainingContext(*parts, held_out_rows=held_out.rows).make_step_kinds(None, None).noise_free
+    assert steps is not None
+    learned, held = {*steps.rows.tolist()}, {*held_out.rows.tolist()}
+    assert learned
+    assert held
+    assert not learned & held
+    assert len(learned | held) == len(steps.examples)
 
 
 def test_the_fixed_recipe_does_not_calibrate(labelled_run: RunFolder) -> None:
