@@ -41,6 +41,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "recipe": {},
     "linear": {"learning_rate_schedule": "linear"},
     "dp_learning_rate 0.003": {"dp_learning_rate": 0.003},
+    "dp_learning_rate 0.01": {"dp_learning_rate": 0.01},
     "dp_learning_rate 0.03": {"dp_learning_rate": 0.03},
     "pretraining_epochs 3": {"pretraining_epochs": 3},
     "pretraining_epochs 30": {"pretraining_epochs": 30},
@@ -88,7 +89,8 @@ def list_trainings(arguments: argparse.Namespace) -> Iterator[tuple[str, float, 
 
 def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
     """Train one language model and measure it on the corpus's test part."""
-    chosen = {"pretraining_epochs": 10, "dp_learning_rate": 0.01, **CHANGES[change]}
+    rate = 0.01 if epsilon >= 3.0 else 0.003
+    chosen = {"pretraining_epochs": 10, "dp_learning_rate": rate, **CHANGES[change]}
     passes = chosen.pop("pretraining_epochs")  # TrainSettings wants a file of public text for it
     settings = TrainSettings(trainer="dpsgd", recipe="fixed", epsilon=epsilon, tokenizer="shipped", **chosen)
     tokenizer = build_vocabulary(None, settings, None).tokenizer

@@ -21,14 +21,16 @@ _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
 """Learning rates of pretrained networks."""
 _FOLDER_PASSES = 3
 """Passes of a pretrained network over public text: what transformers' Trainer does by default, not measured here."""
-_PRETRAINING = {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
-"""Passes over public text, and the learning rate of noisy steps after them."""
+_PRETRAINING, _RATES_AFTER_IT, _SMALL_EPSILON = {"pretraining_epochs": 10}, (0.01, 0.003), 3.0
+"""Passes over public text, and the learning rates of noisy steps after them: from this epsilon on, and below it."""
 _HELD_OUT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class RecipeInputs:
     """What the recipe reads: ``kind`` is ``model.kind``, and ``sampling_rate`` is None unless it is set.
+
+    ``epsilon`` is the target, infinite if the noise is set.
 
     ``has_noisy_steps``: the trainer takes noisy steps on examples; ``learns_public_split``: and others on ``public/``.
     """
@@ -38,6 +40,7 @@ class RecipeInputs:
     has_noisy_steps: bool
     learns_public_split: bool
     has_public_text: bool
+    epsilon: float
     max_examples: int | None
     sampling_rate: float | None
     default_sampling_rate: float
@@ -58,7 +61,7 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
     elif kind == "folder":
         chosen |= _FOLDER_RATES | ({"pretraining_epochs": _FOLDER_PASSES} if inputs.has_public_text else {})
     elif inputs.has_public_text:
-        chosen |= _PRETRAINING
+        chosen |= _PRETRAINING | {"dp_learning_rate": _RATES_AFTER_IT[inputs.epsilon < _SMALL_EPSILON]}
     if inputs.learns_public_split:
         chosen["held_out"] = _HELD_OUT_SHARE
     if inputs.max_examples is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import math
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -357,6 +358,7 @@ class TrainSettings(Settings):
             has_noisy_steps=trainer.noised_folder is not None and not trainer.samples_users,
             learns_public_split=trainer.noise_free_folders[:1] == ("public",),
             has_public_text=self.public_text is not None,
+            epsilon=self.epsilon if self.noise_multiplier is None else math.inf,
             max_examples=self.max_examples,
             sampling_rate=self.sampling_rate if "sampling_rate" in self.model_fields_set else None,
             default_sampling_rate=type(self).model_fields["sampling_rate"].default,
