@@ -66,6 +66,7 @@ def _review(chromium: Browser, width: int, *arguments: object) -> Iterator[tuple
 
 
 def _check_width(page: Page) -> None:
+    page.wait_for_load_state()  # before its style sheet is there, a page is wider
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
     tables = "tables => tables.every(table => table.scrollWidth <= table.clientWidth)"
     assert page.eval_on_selector_all(".table", tables), page.url
