@@ -126,7 +126,7 @@ class HeldOutCurve:
 
         Both are stored with the measurement of the saved weights. The true class counts as (n + 1)/(n + 2) of n texts,
         the rest is spread over all classes (after Platt 1999), so that a few correct predictions do not look certain.
-        No temperature is used that makes the loss larger.
+        Nothing changes if that makes the loss larger, or if the logits are not those of the network's last layer.
         """
         if not isinstance(self.model, TextClassifier):
             return
@@ -145,8 +145,9 @@ class HeldOutCurve:
         temperature = math.exp(minimize_scalar(compute_loss, bounds=_LOG_TEMPERATURES, method="bounded").x)
         weights = [parameter.detach().clone() for parameter in layer.parameters(recurse=False)]
         set_layer(layer, [values / temperature for values in weights])
+        is_divided = np.allclose(self._score_classes()[0], log_softmax(scores / temperature, axis=1), atol=1e-3)
         row, loss = find_saved_row(self.rows), self._measure_classifier()["loss"]
-        if loss is None or row["loss"] is None or loss > row["loss"]:
+        if not is_divided or loss is None or row["loss"] is None or loss > row["loss"]:
             set_layer(layer, weights)
             return
         calibrated = {**row, "temperature": temperature, "calibrated_loss": loss}

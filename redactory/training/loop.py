@@ -347,9 +347,9 @@ def iterate_remaining_steps(
     A checkpoint follows every epoch, :data:`CHECKPOINT_STEPS` steps and :data:`CHECKPOINT_SECONDS`. ``recorded_steps``
     is the number of noisy steps in the ledger; ``compute_epsilon`` returns the epsilon spent so far. ``curve`` is
     measured before the checkpoint, so that no measurement is lost; it decides which weights are kept, and when
-    noise-free steps end (:func:`ends_noise_free_steps`). The ``trackers`` get the metrics of
-    each step, which must be public (:func:`collect_step_metrics`). The clock only affects checkpoint times and the
-    estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
+    noise-free steps end (:func:`ends_noise_free_steps`). The ``trackers`` get the metrics of each step, which must be
+    public (:func:`collect_step_metrics`). The clock only affects checkpoint times and the estimated time left. Raises
+    ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
     finished_steps = checkpoint.restore()
     if sum(step.is_noisy for step in schedule[:finished_steps]) > recorded_steps:

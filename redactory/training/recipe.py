@@ -21,8 +21,10 @@ _FOLDER_RATES = {"learning_rate": 1e-4, "dp_learning_rate": 5e-4}
 """Learning rates of pretrained networks."""
 _FOLDER_PASSES = 3
 """Passes of a pretrained network over public text: what transformers' Trainer does by default, not measured here."""
-_PRETRAINING, _RATES_AFTER_IT, _SMALL_EPSILON = {"pretraining_epochs": 10}, (0.01, 0.003), 3.0
-"""Passes over public text, and the learning rates of noisy steps after them: from this epsilon on, and below it."""
+_PRETRAINING_PASSES, _PRETRAINED_RATE = 10, 0.01
+"""Passes over public text, and the learning rate of noisy steps after them."""
+_SMALL_EPSILON, _SMALL_EPSILON_RATE = 3.0, 0.003
+"""The learning rate of these steps for a target epsilon below the first."""
 _HELD_OUT_SHARE = 0.05
 
 
@@ -61,7 +63,8 @@ def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
     elif kind == "folder":
         chosen |= _FOLDER_RATES | ({"pretraining_epochs": _FOLDER_PASSES} if inputs.has_public_text else {})
     elif inputs.has_public_text:
-        chosen |= _PRETRAINING | {"dp_learning_rate": _RATES_AFTER_IT[inputs.epsilon < _SMALL_EPSILON]}
+        rate = _SMALL_EPSILON_RATE if inputs.epsilon < _SMALL_EPSILON else _PRETRAINED_RATE
+        chosen |= {"pretraining_epochs": _PRETRAINING_PASSES, "dp_learning_rate": rate}
     if inputs.learns_public_split:
         chosen["held_out"] = _HELD_OUT_SHARE
     if inputs.max_examples is not None:

@@ -20,7 +20,8 @@ from redactory.training import TrainSettings, train_model
 from redactory.training.held_out import HeldOutCurve, HeldOutText, find_saved_row
 from redactory.training.loop import TrainingContext
 from redactory.training.model import TextClassifier, build_classifier, load_classifier
-from redactory.training.models.settings import BagSettings, BertSettings
+from redactory.training.models.recurrent import PooledClassifier
+from redactory.training.models.settings import BagSettings, BertSettings, BiLstmSettings
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
@@ -103,6 +104,20 @@ def test_a_temperature_that_raises_the_loss_is_not_used(tmp_path: Path) -> None:
     settings = BagSettings(kind="bag", embedding_size=6)
     labels = [int(value) for value in predict(make_curve(tmp_path / "a", settings, [0] * 20, 1.0)).argmax(1)]
     curve = make_curve(tmp_path / "curve.json", settings, labels, 1e4)
+    curve.load_or_measure(0)
+    before = predict(curve)
+    curve.calibrate_classifier()
+    assert (predict(curve) == before).all()
+    assert "temperature" not in curve.rows[0]
+
+
+def test_another_layer_of_as_many_outputs_is_not_divided(tmp_path: Path) -> None:
+    """The three numbers of a bottleneck of a BiLSTM's classifier look like the logits of three classes."""
+    settings = BiLstmSettings(kind="bilstm", embedding_size=6, hidden_size=7, bottleneck=3)
+    curve = make_curve(tmp_path / "curve.json", settings, [0, 1, 2] * 6, 60.0)
+    network = curve.model.network
+    assert isinstance(network, PooledClassifier)
+    network.find_output_layer = lambda: network.bottleneck  # type: ignore[method-assign]
     curve.load_or_measure(0)
     before = predict(curve)
     curve.calibrate_classifier()
