@@ -20,8 +20,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -79,37 +81,28 @@ def main() -> None:
 
 
 def list_trainings(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str, int]]:
-    """List corpus, epsilon, variant and seed of every training."""
+    """List corpus, epsilon, variant and seed of every training; those that begin alike follow each other."""
     for seed in range(arguments.seeds):
-        for epsilon in arguments.epsilons:
-            for name in arguments.corpora:
-                for change in arguments.changes:
-                    yield name, epsilon, change, seed
+        for name in arguments.corpora:
+            for change in arguments.changes:
+                for epsilon in arguments.epsilons:
+                    if CHANGES[change] != {"dp_learning_rate": choose_rate(epsilon)}:  # the recipe itself
+                        yield name, epsilon, change, seed
+
+
+def choose_rate(epsilon: float) -> float:
+    """Return the recipe's learning rate for noisy steps."""
+    return 0.01 if epsilon >= 3.0 else 0.003
 
 
 def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
     """Train one language model and measure it on the corpus's test part."""
-    rate = 0.01 if epsilon >= 3.0 else 0.003
-    chosen = {"pretraining_epochs": 10, "dp_learning_rate": rate, **CHANGES[change]}
+    chosen = {"pretraining_epochs": 10, "dp_learning_rate": choose_rate(epsilon), **CHANGES[change]}
     passes = chosen.pop("pretraining_epochs")  # TrainSettings wants a file of public text for it
     settings = TrainSettings(trainer="dpsgd", recipe="fixed", epsilon=epsilon, tokenizer="shipped", **chosen)
-    tokenizer = build_vocabulary(None, settings, None).tokenizer
-    trained, tests = read_corpus(data, name)[1]
-
-    def encode(rows: list[Row]) -> TokenizedExamples:
-        texts = (row["text"] for row in rows)
-        return encode_examples(texts, settings, tokenizer, lambda: np.empty(0, np.int64)).examples
-
-    public, private, test = map(encode, (trained[::PUBLIC_SHARE], remove_every(trained, PUBLIC_SHARE), tests))
-    network, stream = build_language_network(settings.model, tokenizer), RandomStream(seed.to_bytes(32, "little"))
-    network.initialise(stream)
     started = time.process_time()
-    rows, size = np.arange(len(public)), settings.public_batch_size
-    optimizer = schedule(network, settings, settings.learning_rate, passes * math.ceil(len(public) / size))
-    noise_free = NoiseFreeSteps(network, optimizer, public, rows, size, stream)
-    for number in range(passes * noise_free.steps_per_pass):
-        noise_free.step(number)
-    before = measure_perplexity(network, test)
+    pretrained, before, private, test = pretrain(data, name, passes, settings.learning_rate_schedule, seed)
+    network = deepcopy(pretrained)
     return {
         "corpus": name,
         "epsilon": epsilon,
@@ -121,6 +114,30 @@ def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:
         "perplexity": measure_perplexity(network, test),
         "processor_seconds": round(time.process_time() - started, 1),
     }
+
+
+@lru_cache(maxsize=1)
+def pretrain(
+    data: Path, name: str, passes: int, rates: Literal["constant", "linear"], seed: int
+) -> tuple[Any, float, TokenizedExamples, TokenizedExamples]:
+    """Pass over the public text; return the network, its perplexity, the private and the test examples."""
+    settings = TrainSettings(trainer="dpsgd", recipe="fixed", tokenizer="shipped", learning_rate_schedule=rates)
+    tokenizer = build_vocabulary(None, settings, None).tokenizer
+    trained, tests = read_corpus(data, name)[1]
+
+    def encode(rows: list[Row]) -> TokenizedExamples:
+        texts = (row["text"] for row in rows)
+        return encode_examples(texts, settings, tokenizer, lambda: np.empty(0, np.int64)).examples
+
+    public, private, test = map(encode, (trained[::PUBLIC_SHARE], remove_every(trained, PUBLIC_SHARE), tests))
+    network, stream = build_language_network(settings.model, tokenizer), RandomStream(seed.to_bytes(32, "little"))
+    network.initialise(stream)
+    rows, size = np.arange(len(public)), settings.public_batch_size
+    optimizer = schedule(network, settings, settings.learning_rate, passes * math.ceil(len(public) / size))
+    noise_free = NoiseFreeSteps(network, optimizer, public, rows, size, stream)
+    for number in range(passes * noise_free.steps_per_pass):
+        noise_free.step(number)
+    return network, measure_perplexity(network, test), private, test
 
 
 def remove_every(rows: list[Row], nth: int) -> list[Row]:

@@ -163,17 +163,17 @@ class _ComposedLoss:
         first = math.floor(low / self.cell) - 1
         losses = (first + np.arange(cells)) * self.cell
         # everything relative to e^(moment − tilt·origin), which is delta or somewhat more
-        first_relevant = int(np.searchsorted(losses, origin - min(300.0 / tilt, 600.0)))
+        first_relevant = int(np.searchsorted(losses, origin - min(300.0 / tilt, 690.0 / (1.0 + tilt), 600.0)))
         mass, losses = np.roll(mass, -(first % cells))[first_relevant:], losses[first_relevant:]
         weighted = mass * np.exp(-tilt * (losses - origin))
         tail_mass = np.append(np.cumsum(weighted[::-1])[::-1][1:], 0.0)
         discount = np.append(np.cumsum((weighted * np.exp(-(losses - origin)))[::-1])[::-1][1:], 0.0)
         curve = tail_mass - np.exp(np.minimum(losses - origin, 700.0)) * discount
         slips = sum(n * grid.rounding_error for grid, n in zip(self.grids, self.counts, strict=True))
-        unsure, moved = (
-            math.expm1(sum(n * part for part, n in zip(parts, self.counts, strict=True)))
-            for parts in zip(*(grid.compute_error_shares(tilt) for grid in self.grids), strict=True)
-        )
+        shares = np.asarray([grid.compute_error_shares(tilt) for grid in self.grids]).T @ np.asarray(self.counts)
+        if float(shares.max()) > 700.0:  # e^share is no float: nothing is proved
+            return EpsilonBounds(0.0, math.inf)
+        unsure, moved = np.expm1(shares)
         rates = (min(rate * self.cell, 700.0) for rate in (tilt, 1.0 + tilt))
         tilt_sum, far = (1.0 / math.expm1(rate) for rate in rates)
         # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _compute_max_ratio, ``every`` together
@@ -322,6 +322,7 @@ def _discretize_losses(
         rounding = error_p / p + error_q / q
         known = (q > _MIN_MASS) & (rounding < max_rounding)
     place = np.where(known, np.log(p / np.where(known, q, 1.0)) / cell, lowest)
+    place = np.clip(place, lowest[0], lowest[-1] + 1.0)  # the outermost buckets, of mass ``tail``, have no far edge
     below = np.floor(place).astype(np.int64)
     upward = p * (place - below)
     first, size = int(below.min()), int(below.max() - below.min()) + 2

@@ -73,6 +73,27 @@ def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, step
         assert agree(compared.estimate_epsilon(delta), compared.bound_epsilon(delta))
 
 
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "delta", "expected"),
+    [
+        (0.01, 0.001, 1000, 1e-6, math.inf),  # the share in wrong cells is no float
+        (0.01, 1e-9, 1000, 1e-6, math.inf),
+        (1.5e-6, 0.06, 5000, 3e-9, 425.8),  # a removal's lowest loss is 500,000 times as far as its typical one
+    ],
+)
+def test_extreme_settings_are_bounded_or_have_no_epsilon(
+    rate: float, noise: float, steps: int, delta: float, expected: float
+) -> None:
+    assert bound_epsilon(spend(rate, noise, steps), delta, ADD_OR_REMOVE).upper == pytest.approx(expected, rel=2e-3)
+
+
+def test_no_bound_overflows_where_epsilon_is_far_above_what_protects() -> None:
+    """An infinite discount would make every epsilon look proved."""
+    with np.errstate(over="raise"):
+        found = compare_units(spend(0.03, 0.21, 745), 1, 1).bound_epsilon(2e-7)
+    assert 500.0 < found.lower < found.upper
+
+
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
 @pytest.mark.parametrize("cell", [2e-5, 1e-3])
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
