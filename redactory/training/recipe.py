@@ -23,7 +23,7 @@ _FOLDER_PASSES = 3
 """Passes of a pretrained network over public text: what transformers' Trainer does by default, not measured here."""
 _PRETRAINING_PASSES, _PRETRAINED_RATE = 10, 0.01
 """Passes over public text, and the learning rate of noisy steps after them."""
-_SMALL_EPSILON, _SMALL_EPSILON_RATE = 3.0, 0.003
+_SMALL_EPSILON, _SMALL_EPSILON_RATE = 5.0, 0.003
 """The learning rate of these steps for a target epsilon below the first."""
 _HELD_OUT_SHARE = 0.05
 

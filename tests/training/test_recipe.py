@@ -78,7 +78,7 @@ def test_choices_of_classifiers_and_language_models() -> None:
     assert (many["epochs"], many["sampling_rate"], many["expected_batch_size"]) == (4, 0.02, 2_000.0)
     pretrained = get_choices(trainer="dpsgd", public_text=Path("text"))
     assert pretrained == {"pretraining_epochs": 10, "dp_learning_rate": 0.01}
-    noisier = get_choices(trainer="dpsgd", public_text=Path("text"), epsilon=1.0)
+    noisier = get_choices(trainer="dpsgd", public_text=Path("text"), epsilon=3.0)
     assert noisier == {"pretraining_epochs": 10, "dp_learning_rate": 0.003}
     assert get_choices(trainer="dpsgd", model={"kind": "lstm"}) == {}
     folder = get_choices(trainer="dpsgd", public_text=Path("text"), model={"folder": "gpt2"})
