@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 FILE = Path(__file__).parents[2] / "examples" / "notebook" / "redactory.ipynb"
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_notebook_runs() -> None:
     notebook = nbformat.read(FILE, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

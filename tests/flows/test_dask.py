@@ -82,6 +82,7 @@ def test_a_relative_folder_is_refused(
         curate(config, output="run", detector=DigitDetector(), stage_map=stage_map)
 
 
+@pytest.mark.slow
 def test_lost_workers_cost_no_byte_and_a_part_that_kills_all_ends_the_run(
     stage_map: StageMap, config: Any, plain: Any, tmp_path: Path
 ) -> None:

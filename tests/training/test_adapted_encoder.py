@@ -136,10 +136,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("trainer", "changes"),
     [
         ("dpsgd", {}),
-        ("crt", {}),
-        ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
+        pytest.param("crt", {}, marks=pytest.mark.slow),
+        pytest.param("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}, marks=pytest.mark.slow),
         # with ten users, a multiplier of 0.5 would decide some of the classes
-        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1}),
+        pytest.param(
+            "user-level",
+            {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_adapters_are_trained_saved_and_stated(run: Any, trainer: str, changes: dict[str, Any]) -> None:

@@ -218,9 +218,13 @@ def test_an_example_without_a_class_is_null() -> None:
         ("dpsgd", {}),
         ("crt", {}),
         ("crt-drop", {}),
-        ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
+        pytest.param("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}, marks=pytest.mark.slow),
         # with ten users, a multiplier of 0.5 would decide some of the classes
-        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1}),
+        pytest.param(
+            "user-level",
+            {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_trainer_learns_on_vectors(run: RunFolder, trainer: str, changes: dict[str, Any]) -> None:

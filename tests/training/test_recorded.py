@@ -128,7 +128,9 @@ def _federated(root: Path, trainer: str) -> TrainingCase:
 CASES = ("long", "short", "stopped", "crt-drop", "large", "uedp-bounded", "uedp-alg1", "user-level")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "uedp-alg1" else []) for name in CASES]
+)
 def test_every_step_is_what_it_has_to_be(name: str, case_of: Callable[[str], TrainingCase]) -> None:
     case = case_of(name)
     trained = CheckedTraining(record_training(case), Oracle(case))

@@ -142,13 +142,14 @@ def test_small_rates_and_deltas_have_a_figure(rate: float, noise: float, delta: 
     assert found.bounds.lower <= exact <= found.value <= 1.01 * exact
 
 
+@pytest.mark.slow
 def test_a_noise_that_is_found_reaches_its_target_exactly() -> None:
     """It was found where epsilon is 8.079."""
     noise = calibrate_noise(8.0, 1e-12, 1.0, 100_000)
     assert 7.95 < gaussian(2 * math.sqrt(1e5) / noise, 1e-12) <= 8.0
 
 
-@pytest.mark.parametrize("steps", [(1,), (7, 100), (3, 50, 1_000)])
+@pytest.mark.parametrize("steps", [(1,), (7, 100), pytest.param((3, 50, 1_000), marks=pytest.mark.slow)])
 def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[int, ...]) -> None:
     """Trainings of all points: the squares of what each step moves, in deviations, are added."""
     noises = (9.0, 20.0, 80.0)

@@ -175,7 +175,12 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
     [
         (None, "rederive_exchange_pair", lambda rate, noise: make_exchange_pair(0.9 * rate, noise)),
         (None, "rederive_exchange_pair", lambda rate, noise: make_exchange_pair(rate, 2.0 * noise)),
-        (None, "rederive_exchange_pair", lambda rate, noise: DominatingPair(NO_SHIFT, NO_SHIFT, noise)),
+        pytest.param(
+            None,
+            "rederive_exchange_pair",
+            lambda rate, noise: DominatingPair(NO_SHIFT, NO_SHIFT, noise),
+            marks=pytest.mark.slow,
+        ),
         (3, "rederive_removal_pair", lambda rate, noise, points: make_removal_pair(rate, noise, points - 1)),
     ],
 )

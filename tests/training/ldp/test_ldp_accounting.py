@@ -97,7 +97,7 @@ def test_the_paper_s_training_settings(
 @pytest.mark.parametrize(
     ("rate", "steps", "claimed", "seen", "unseen", "one"),
     [
-        (1 / QUERIES, 8720, 0.8, 299.2, 11.7, 28.8),
+        pytest.param(1 / QUERIES, 8720, 0.8, 299.2, 11.7, 28.8, marks=pytest.mark.slow),
         (1 / QUERIES, 8720, 2.25, 371.2, None, 34.1),
         (0.05, 200, 0.8, 140.0, None, 16.3),
         (0.05, 200, 2.25, 209.6, 26.2, 22.2),

@@ -70,7 +70,7 @@ def test_the_figures_at_a_noise_of_eight(points: int, batch: int, users: int, k:
         (14_000, 256, 1_000, 1, 8.0, 6.96),
         (14_000, 256, 3_000, 4, 8.0, 2.47),
         (14_000, 256, 10_000, 4, 2.0, 6.64),
-        (100_000, 512, 10_000, 16, 8.0, 2.39),
+        pytest.param(100_000, 512, 10_000, 16, 8.0, 2.39, marks=pytest.mark.slow),
     ],
 )
 def test_the_noise_for_a_target(points: int, batch: int, users: int, k: int, target: float, sigma: float) -> None:

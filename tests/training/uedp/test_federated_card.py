@@ -65,6 +65,7 @@ def test_dp_fedavg_hides_no_entity() -> None:
     assert name_federated_relation(FEDAVG, PrivacyUnit.USERS) == "user removal"
 
 
+@pytest.mark.slow
 def test_the_curve_rises_to_the_figure() -> None:
     curve = confirm_epsilon_by_user_count(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
     assert list(curve) == [1, 4, 16, 20]
@@ -129,6 +130,7 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
     assert "has no epsilon" in card["accountants"]["second"]
 
 
+@pytest.mark.slow
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
     own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, related_entity_rate=0.0))
     card = card_of(training(federated={"related_entity_rate": 0.0}), own)
