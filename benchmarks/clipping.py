@@ -26,7 +26,7 @@ from typing import Any
 
 METHODS = ("sgd", "redactory", "opacus_hooks", "opacus_ghost", "micro_batch")
 MODELS = ("lstm_200", "gpt2_4x256", "qwen3_4x256", "bert_4x256")
-BIG_MODELS = ("bag_64", "gpt2_2x128", "awd_lstm", "distilgpt2")
+BIG_MODELS = ("bag_64", "gpt2_2x128", "awd_lstm", "distilgpt2", "gemma3_lora")
 CLIP_NORM = 0.1
 
 

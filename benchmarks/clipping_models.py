@@ -33,9 +33,11 @@ SIZES = {
     "gpt2_2x128": Size(16, 64, 50257),
     "awd_lstm": Size(8, 32, 5000),
     "distilgpt2": Size(4, 64, 50257),
+    "gemma3_lora": Size(16, 64, 262_144),
 }
 LEARNING_RATE = 1e-3
 warnings.filterwarnings("ignore", message="Full backward hook is firing")
+warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`")  # asked by peft
 
 
 def libraries(model: str, method: str) -> None:
@@ -160,6 +162,32 @@ class Qwen3(nn.Module):
         return self.model.lm_head
 
 
+class Gemma3Lora(nn.Module):
+    """Gemma 3 in the size of 270 million weights from a configuration, frozen, with adapters of rank 4 by peft."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        from peft import LoraConfig, get_peft_model
+        from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+        config = Gemma3TextConfig(
+            vocab_size=vocabulary, num_hidden_layers=18, hidden_size=640, intermediate_size=2048,
+            num_attention_heads=4, num_key_value_heads=1, head_dim=256, sliding_window=512, use_cache=False,
+        )  # fmt: skip
+        self.adapted = get_peft_model(Gemma3ForCausalLM(config), LoraConfig(r=4, target_modules="all-linear"))
+        self.model = self.adapted.get_base_model()
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        return self.model.model(input_ids=ids).last_hidden_state
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(input_ids=ids).logits
+
+    @property
+    def output(self) -> nn.Module:
+        return self.model.lm_head
+
+
 class Bert(nn.Module):
     """BERT from a configuration, without dropout, and a class for each text: one place, three classes."""
 
@@ -233,6 +261,8 @@ def network(model: str, method: str) -> nn.Module:
         return Qwen3(vocabulary, 4, 256, 4)
     if model == "bert_4x256":
         return Bert(vocabulary, 4, 256, 4)
+    if model == "gemma3_lora":
+        return Gemma3Lora(vocabulary)
     if model == "distilgpt2":
         return Gpt2(vocabulary, 6, 768, 12, not method.startswith("opacus"))
     if method.startswith("opacus"):
@@ -256,7 +286,7 @@ def stepper(model: str, method: str, clip_norm: float) -> Callable[[], None]:
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     if model.startswith(("bert", "bag")):
         targets = targets[:, :1] % 3
-    optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(trainable(net), lr=LEARNING_RATE)
     match method:
         case "sgd":
             return lambda: sgd(net, optimizer, inputs, targets)
@@ -270,6 +300,11 @@ def stepper(model: str, method: str, clip_norm: float) -> Callable[[], None]:
             return opacus_hooks(net, optimizer, inputs, targets, clip_norm)
         case _:
             return opacus_ghost(net, optimizer, inputs, targets, clip_norm)
+
+
+def trainable(net: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a step moves."""
+    return [parameter for parameter in net.parameters() if parameter.requires_grad]
 
 
 def losses(net: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -302,7 +337,7 @@ def redactory(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, c
     else:
         compute = lambda: compute_vocabulary_losses(net.output, net.hidden(inputs), targets, real)  # noqa: E731
     found = compute_clipped_gradient(net, compute, clip_norm)
-    parameters = list(net.parameters())
+    parameters = trainable(net)
     shares = torch.split(found.flat, [p.numel() for p in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
         parameter.grad = share.view_as(parameter)
@@ -311,7 +346,7 @@ def redactory(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, c
 
 def micro_batch(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, clip_norm: float) -> None:
     """One example at a time."""
-    parameters = list(net.parameters())
+    parameters = trainable(net)
     total = [torch.zeros_like(p) for p in parameters]
     for row in range(len(inputs)):
         loss = losses(net, inputs[row : row + 1], targets[row : row + 1]).sum()

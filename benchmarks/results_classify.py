@@ -186,5 +186,7 @@ def language() -> Row:
             ((f"`{change}`", *(write(rows.get((change, epsilon))) for epsilon in epsilons)) for change in changes),
         ),
         "constant_is_better": all(row["ratio"] > 1.0 for (change, _), row in rows.items() if change == "linear"),
+        "rate_is_best": all(row["ratio"] > 1.0 for (change, _), row in rows.items() if "rate" in change),
+        "seeds": len({row["seed"] for row in found["rows"]}),
         "noisy": ", ".join(f"{value:.2f} at ε = {epsilon}" for epsilon, value in found["private_steps"].items()),
     }

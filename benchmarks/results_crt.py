@@ -23,9 +23,18 @@ def claims(figure: Row) -> str:
 
 
 def pretrained() -> Row:
-    """A pretrained language model with adapters, beside a fresh LSTM."""
-    found = data.read("pretrained_lm")
-    rows = {row["name"]: row for row in found["models"]}
+    """A pretrained language model with adapters, beside a fresh LSTM, on two corpora."""
+    corpora = {corpus: data.read(f"pretrained_lm_{corpus}") for corpus in ("customersim", "multiwoz")}
+    found = corpora["customersim"]
+    return {
+        **{key: found[key] for key in ("rank", "dialogues", "test_turns", "canaries")},
+        **{corpus: tabulate_models(one["models"]) for corpus, one in corpora.items()},
+        "adapters_win": all(are_adapters_better(one["models"]) for one in corpora.values()),
+    }
+
+
+def tabulate_models(models: list[Row]) -> str:
+    """One row for each model, the base first."""
 
     def write(row: Row) -> tuple[object, ...]:
         network, exposure = row["name"].partition("-")[0], row["exposure"]
@@ -41,19 +50,17 @@ def pretrained() -> Row:
             f"{row['peak_mb'] / 1000:.1f} GB",
         )
 
+    def rank(row: Row) -> tuple[object, ...]:
+        return ["base", "lora", "lstm"].index(row["name"].partition("-")[0]), row["trainer"], row["epsilon"] or 0.0
+
     header = ("model", "trainer", "ε", "perplexity", "masked", "exposure", "known words", "training", "memory")
-    pairs = [(rows[name], rows[name.replace("lora", "lstm")]) for name in rows if name.startswith("lora")]
-    return {
-        "rank": found["rank"],
-        "dialogues": found["dialogues"],
-        "turns": found["test_turns"],
-        "canaries": found["canaries"],
-        "table": table(header, map(write, rows.values())),
-        "adapters_win": all(
-            ours["perplexity_per_character"]["as_is"] < fresh["perplexity_per_character"]["as_is"] / 5
-            for ours, fresh in pairs
-        ),
-    }
+    return table(header, map(write, sorted(models, key=rank)))
+
+
+def are_adapters_better(models: list[Row]) -> bool:
+    """Whether every model with adapters has less than a fifth of the perplexity of the LSTM beside it."""
+    values = {row["name"]: row["perplexity_per_character"]["as_is"] for row in models}
+    return all(values[name] < values[name.replace("lora", "lstm")] / 5 for name in values if name.startswith("lora"))
 
 
 def crt(file: str) -> Row:
