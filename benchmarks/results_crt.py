@@ -25,8 +25,11 @@ def claims(figure: Row) -> str:
 def pretrained() -> Row:
     """A pretrained language model with adapters, beside a fresh LSTM, on two corpora."""
     corpora = {corpus: data.read(f"pretrained_lm_{corpus}") for corpus in ("customersim", "multiwoz")}
-    found = corpora["customersim"]
+    found, step = corpora["customersim"], {row["method"]: row for row in data.read("clipping_lora")}
     return {
+        "step": step["redactory"]["ratio_to_sgd"],
+        "memory": f"{step['redactory']['peak_mb'] / 1024:.1f} GB",
+        "plain_memory": f"{step['sgd']['peak_mb'] / 1024:.1f} GB",
         **{key: found[key] for key in ("rank", "dialogues", "test_turns", "canaries")},
         **{corpus: tabulate_models(one["models"]) for corpus, one in corpora.items()},
         "adapters_win": all(are_adapters_better(one["models"]) for one in corpora.values()),
