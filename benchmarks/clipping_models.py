@@ -137,7 +137,23 @@ class Gpt2(nn.Module):
         return self.model.lm_head
 
 
-class Qwen3(nn.Module):
+class Decoder(nn.Module):
+    """A language model of transformers."""
+
+    model: Any
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        return self.model.model(input_ids=ids).last_hidden_state
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(input_ids=ids).logits
+
+    @property
+    def output(self) -> nn.Module:
+        return self.model.lm_head
+
+
+class Qwen3(Decoder):
     """Qwen3 from a configuration: grouped queries, norms of queries and keys, untied."""
 
     def __init__(self, vocabulary: int, layers: int, width: int, heads: int) -> None:
@@ -151,18 +167,8 @@ class Qwen3(nn.Module):
         )  # fmt: skip
         self.model = Qwen3ForCausalLM(config)
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        return self.model.model(input_ids=ids).last_hidden_state
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.model(input_ids=ids).logits
-
-    @property
-    def output(self) -> nn.Module:
-        return self.model.lm_head
-
-
-class Gemma3Lora(nn.Module):
+class Gemma3Lora(Decoder):
     """Gemma 3 in the size of 270 million weights from a configuration, frozen, with adapters of rank 4 by peft."""
 
     def __init__(self, vocabulary: int) -> None:
@@ -176,16 +182,6 @@ class Gemma3Lora(nn.Module):
         )  # fmt: skip
         self.adapted = get_peft_model(Gemma3ForCausalLM(config), LoraConfig(r=4, target_modules="all-linear"))
         self.model = self.adapted.get_base_model()
-
-    def hidden(self, ids: Tensor) -> Tensor:
-        return self.model.model(input_ids=ids).last_hidden_state
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.model(input_ids=ids).logits
-
-    @property
-    def output(self) -> nn.Module:
-        return self.model.lm_head
 
 
 class Bert(nn.Module):
