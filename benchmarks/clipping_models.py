@@ -37,7 +37,7 @@ SIZES = {
 }
 LEARNING_RATE = 1e-3
 warnings.filterwarnings("ignore", message="Full backward hook is firing")
-warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`")  # asked by peft
+warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`")  # peft reads it
 
 
 def libraries(model: str, method: str) -> None:

@@ -92,7 +92,7 @@ def list_trainings(arguments: argparse.Namespace) -> Iterator[tuple[str, float, 
 
 def choose_rate(epsilon: float) -> float:
     """Return the recipe's learning rate for noisy steps."""
-    return 0.01 if epsilon >= 5.0 else 0.003
+    return TrainSettings(trainer="dpsgd", epsilon=epsilon, public_text=Path("unread")).dp_learning_rate
 
 
 def train(data: Path, name: str, epsilon: float, change: str, seed: int) -> Row:

@@ -32,6 +32,7 @@ def pretrained() -> Row:
         "plain_memory": f"{step['sgd']['peak_mb'] / 1024:.1f} GB",
         **{key: found[key] for key in ("rank", "dialogues", "test_turns", "canaries")},
         **{corpus: tabulate_models(one["models"]) for corpus, one in corpora.items()},
+        "public_turns_help": all(do_public_turns_help(one["models"]) for one in corpora.values()),
         "adapters_win": all(are_adapters_better(one["models"]) for one in corpora.values()),
     }
 
@@ -58,6 +59,14 @@ def tabulate_models(models: list[Row]) -> str:
 
     header = ("model", "trainer", "ε", "perplexity", "masked", "exposure", "known words", "training", "memory")
     return table(header, map(write, sorted(models, key=rank)))
+
+
+def do_public_turns_help(models: list[Row]) -> bool:
+    """Whether `crt` gains at least four times as much on the untrained model as noisy steps alone."""
+    values = {row["name"]: math.log(row["perplexity_per_character"]["as_is"]) for row in models}
+    gains = {name: values["base-none"] - value for name, value in values.items() if name.startswith("lora")}
+    least = min(gain for name, gain in gains.items() if "crt" in name)
+    return all(least > 4.0 * gain for name, gain in gains.items() if "crt" not in name)
 
 
 def are_adapters_better(models: list[Row]) -> bool:

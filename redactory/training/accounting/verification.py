@@ -322,7 +322,7 @@ def _discretize_losses(
         rounding = error_p / p + error_q / q
         known = (q > _MIN_MASS) & (rounding < max_rounding)
     place = np.where(known, np.log(p / np.where(known, q, 1.0)) / cell, lowest)
-    place = np.maximum(place, lowest[0])  # the first bucket, of mass ``tail``, has no lower edge
+    place = np.maximum(place, lowest[0])  # losses below the range have a mass of ``tail``
     below = np.floor(place).astype(np.int64)
     upward = p * (place - below)
     first, size = int(below.min()), int(below.max() - below.min()) + 2

@@ -74,17 +74,26 @@ def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, step
 
 
 @pytest.mark.parametrize(
-    ("rate", "noise", "steps", "delta", "expected"),
+    ("relation", "rate", "noise", "steps", "delta", "expected"),
     [
-        (0.01, 0.001, 1000, 1e-6, math.inf),  # the share in wrong cells is no float
-        (0.01, 1e-9, 1000, 1e-6, math.inf),
-        (1.5e-6, 0.06, 5000, 3e-9, 425.8),  # a removal's lowest loss is 500,000 times as far as its typical one
+        (SUBSTITUTION, 0.01, 0.002, 1000, 1e-6, math.inf),  # the share in wrong cells is no float
+        (SUBSTITUTION, 0.01, 1e-9, 1000, 1e-6, math.inf),
+        (
+            ADD_OR_REMOVE,
+            1.5e-6,
+            0.06,
+            5000,
+            3e-9,
+            425.8,
+        ),  # a removal's lowest loss is 500,000 times as far as its typical one
     ],
 )
 def test_extreme_settings_are_bounded_or_have_no_epsilon(
-    rate: float, noise: float, steps: int, delta: float, expected: float
+    relation: Relation, rate: float, noise: float, steps: int, delta: float, expected: float
 ) -> None:
-    assert bound_epsilon(spend(rate, noise, steps), delta, ADD_OR_REMOVE).upper == pytest.approx(expected, rel=2e-3)
+    with np.errstate(over="raise"):
+        found = bound_epsilon(spend(rate, noise, steps), delta, relation)
+    assert found.upper == pytest.approx(expected, rel=2e-3)
 
 
 def test_no_bound_overflows_where_epsilon_is_far_above_what_protects() -> None:
