@@ -51,7 +51,7 @@ def main() -> None:
 
 def read_sentences(path: Path) -> list[Row]:
     """Read lines of a class number and a sentence."""
-    rows = (line.split(" ", 1) for line in path.read_text(encoding="latin-1").strip().split("\n"))
+    rows = (line.split(" ", 1) for line in path.read_text(encoding="latin-1").removesuffix("\n").split("\n"))
     return [(text.strip(), label) for label, text in rows]
 
 
@@ -75,7 +75,7 @@ def read_services(folder: Path) -> list[Row]:
 def split_rows(rows: list[Row]) -> Parts:
     """Draw the test part."""
     random.Random(SEED).shuffle(rows)
-    count = round(TEST_SHARE * len(rows))
+    count = int(TEST_SHARE * len(rows))
     return rows[count:], rows[:count]
 
 

@@ -279,7 +279,7 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
 FOLDERS = {
     "public/": (
         "PUBLIC",
-        "Points in which neither policy found anything, as they were written. "
+        "Examples in which neither policy found anything, as they were written. "
         "Both splits, and `audit/examples`, also have `role`, `document_id`, `position`, `turn` and columns of "
         "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
     ),
@@ -290,7 +290,7 @@ FOLDERS = {
         "only where `input.label` is set.",
     ),
     "audit/examples/": ("EXAMPLES", "Every example and its decision."),
-    "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
+    "audit/spans/": ("SPANS", "Every span of every policy, without its text."),
     "audit/across/": (
         "ACROSS",
         "Released public examples that nearly duplicate a private one; nothing else of either. Only where "
@@ -308,7 +308,7 @@ COLUMNS = {
     "PRIVATE": {
         "example_id": "Released id, as in `public/`.",
         "user": "Keyed pseudonym of the user; a row without a user is its own.",
-        "text": "The text, each hit of the strict policy replaced by `<MASK>`.",
+        "text": "The text, each span of the strict policy replaced by `<MASK>`.",
         "reasons": "Why the example is private: [reason codes](reason-codes.md#reasons).",
     },
     "LABELLED_VAULT": {
@@ -316,14 +316,14 @@ COLUMNS = {
         "doc_id": "The document's id as it was given.",
         "user_id": "The user as given, or null.",
         "speaker": "Who speaks, with `segment.mode: turn`.",
-        "prefix": "What stands before the text: white space, the speaker's label.",
+        "prefix": "What precedes the text: white space, the speaker's label.",
         "text": "The original text. Prefix, text and suffix of all examples give the document back.",
-        "suffix": "What stands after the text.",
+        "suffix": "What follows the text.",
         "class": "The class of the example's row as given, or null.",
     },
     "EXAMPLES": {
         "example_id": NUMBER,
-        "released_id": "The id under which it stands in a shard.",
+        "released_id": "Its id in a shard.",
         "document": "Keyed pseudonym of the document.",
         "user": "Keyed pseudonym of the user.",
         "split": "`public` or `private`.",
@@ -346,7 +346,7 @@ COLUMNS = {
     },
     "ACROSS": {
         "example_id": "The public example's number.",
-        "released_id": "The id under which it stands in `public/`.",
+        "released_id": "Its id in `public/`.",
         "private_example": "The number of a private example, the nearest of those that were compared.",
         "similarity": "Jaccard similarity of the two masked texts' word shingles.",
     },
@@ -405,7 +405,7 @@ REASONS = {
             "transformers:LABEL": "The same of a Hugging Face classifier.",
             "list:LABEL": "A term of a deny list.",
             "presidio:LABEL": "A pattern matched: `PHONE_NUMBER`, `EMAIL_ADDRESS`, … or a label of your own.",
-            "tagger-plain:UNSURE": "The tagger is not sure enough that a word is plain; `spacy-plain`, "
+            "tagger-plain:UNSURE": "The tagger is unsure whether a word is an entity; `spacy-plain`, "
             "`stanza-plain`, `transformers-plain` likewise.",
             "rule:DIGIT": "A word holds a digit.",
             "rule:SYMBOL": "A word holds a sign of addresses, links, handles or paths.",
@@ -527,7 +527,7 @@ def errors() -> str:
         "What goes wrong most often, what Redactory says then, and what to do. A test makes each of these "
         "mistakes and compares what is printed.",
         "",
-        "A message stands on standard error, in one line after `redactory:`. With `--json` it is also the "
+        "A message goes to standard error, in one line after `redactory:`. With `--json` it is also the "
         "key `error` of the one object on standard output, beside `ok` and `exit_code`. No message quotes "
         "the corpus, a document's id or a user. `…` stands for what differs from time to time; paths are "
         "shown from the folder in which the command was given. Where the exit code is 0, nothing failed: the "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from redactory.foundation.canonical import json_sha256
@@ -76,12 +77,19 @@ def wrap_network(network: nn.Module, task: str, losses: LossFunction | None) -> 
 
 
 def require_trainable_network(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
-    """Raise ``ConfigurationError`` if ``network`` is on another device, too small, or not clipped exactly."""
+    """Raise ``ConfigurationError`` if ``network`` is on another device, too coarse or small, or not clipped exactly."""
     if network.device.type != settings.device:
         raise ConfigurationError(
             f"train.device: the network is on {network.device.type}, but {settings.device} is configured: "
             "move it there, or change train.device"
         )
+    for name, value in (*network.named_parameters(), *network.named_buffers()):
+        is_weight = isinstance(value, nn.Parameter) or value.is_floating_point()
+        if is_weight and value.dtype not in (torch.float32, torch.float64):
+            raise ConfigurationError(
+                f"{name}: is {value.dtype}, but noisy steps need every weight in float32, trained or not: load the "
+                "network with dtype=torch.float32"
+            )
     required_tokens = settings.max_tokens + (settings.task == "classify")
     if network.context is not None and required_tokens > network.context:
         raise ConfigurationError(

@@ -112,7 +112,7 @@ class HeldOutCurve:
     def measure_loss(self, steps: int, is_before_noise: bool = False) -> str:
         """Measure after ``steps`` steps, store the result, and return it for the progress line.
 
-        ``is_before_noise``: between an epoch's noise-free steps and its noisy ones.
+        ``is_before_noise``: noisy steps follow in the same epoch, or no epoch began yet.
         """
         measurement = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()

@@ -217,7 +217,9 @@ def schedule_steps(settings: TrainSettings, step_kinds: StepKinds, stream: Rando
         for number in range(count):
             assert kind is not None
             is_last = number + 1 == count
-            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, is_last, is_last))
+            # only weights after noisy steps, if there are any, are candidates for the best ones
+            ends_epoch = is_last and not noisy_steps
+            steps.append(ScheduledStep(kind, number, label, number + 1, count, False, ends_epoch, is_last))
     is_limited = settings.recipe == "auto" and noisy_steps > 0 and public_share is None
     for epoch in range(settings.epochs):
         is_noisy_order = np.arange(noise_free_steps + noisy_steps) >= noise_free_steps
@@ -279,14 +281,8 @@ class Checkpoint:
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
         network = {name: p.detach().cpu() for name, p in get_trainable_parameters(self.network).items()}
-        optimizer_states = [
-            {
-                index: {key: value.cpu() for key, value in optimizer_state.items() if isinstance(value, torch.Tensor)}
-                for index, optimizer_state in optimizer.state_dict()["state"].items()
-            }
-            for optimizer in self.optimizers
-        ]
-        state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
+        memory = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
+        state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
         if self.kept is not None and self.kept.weights is not None:
             state |= {"kept": self.kept.weights.cpu(), "kept_loss": self.kept.loss}
         with commit_file(self.path) as temporary, temporary.open("wb") as file:
@@ -368,11 +364,11 @@ def iterate_remaining_steps(
             curve_text = curve.measure_loss(step_number, not step.ends_epoch)
             held_out_loss = curve.rows[-1]["loss"]
             is_noise_free_over = ends_noise_free_steps(schedule, curve.rows)
-        if kept is not None:
+        if kept is not None and step.ends_epoch and held_out_loss is not None:
             # at the end of an epoch: public text alone would prefer weights before its noisy steps
-            kept.add_weights(step_number, held_out_loss if step.ends_epoch else None)
+            kept.add_weights(held_out_loss)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
-        if step_number % CHECKPOINT_STEPS == 0 or step.ends_epoch or is_due:
+        if step_number % CHECKPOINT_STEPS == 0 or step.is_measured or is_due:
             previous = clock()
             checkpoint.write(step_number)
             written_at = clock()

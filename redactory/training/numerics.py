@@ -36,21 +36,23 @@ def limit_batch_tokens(network: Any, max_tokens: int) -> int:
 def use_deterministic_numerics(threads: int) -> Iterator[None]:
     """Use deterministic algorithms and ``threads`` threads inside the context; restore the settings after it.
 
-    Products of float32 are computed in full float32: otherwise a GPU may round their factors to 10 bits, far more than
-    the noise allows for.
+    Products and convolutions are computed in full float32: otherwise a GPU may round their factors to 10 bits, far more
+    than the noise allows for.
     """
     # not use_deterministic_algorithms, which imports torch's compiler: a second of processor time
     previous = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    precision = torch.get_float32_matmul_precision()
+    precision, rounds_convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
         torch.set_num_threads(previous[0])
         torch.set_deterministic_debug_mode(previous[1])
         torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = rounds_convolutions
 
 
 def resolve_device(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:

@@ -37,8 +37,8 @@ from redactory.training.loop import ScheduledStep, TrainingContext, collect_step
 from redactory.training.mechanisms.ledger import END, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.models.frozen_encoder import FrozenEncoder
-from redactory.training.models.hugging_face import SequenceClassifier, has_adapters
-from redactory.training.models.network import Network
+from redactory.training.models.hugging_face import has_adapters
+from redactory.training.models.network import ClassifierNetwork, Network
 from redactory.training.numerics import resolve_device
 from redactory.training.optimizer_guard import OptimizerGuard
 from redactory.training.settings import TrainSettings
@@ -275,7 +275,7 @@ class PrivateLoop(IterableDataset["PrivateLoopStep"]):
         """Write the model's files and the ledger's ``end`` record."""
         settings, folder, network = self._settings, self._folder, self._network
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
-        if isinstance(network, SequenceClassifier):
+        if isinstance(network, ClassifierNetwork):
             model = TextClassifier(self.tokenizer, network, settings.max_tokens)
         library_model: Any = getattr(network, "model", None)
         for adapter_config in library_model.peft_config.values() if has_adapters(library_model) else ():

@@ -170,8 +170,8 @@ class TrainSettings(Settings):
     )
     recipe: Literal["auto", "fixed"] = Field(
         "auto",
-        description="auto: keys that are not set and say 'recipe' are chosen from the other settings, never from the "
-        "corpus (docs/how-to/train.md); fixed: they have the values in this table.",
+        description="auto: keys that are not set are chosen from the other settings, never from the corpus (list: "
+        "docs/how-to/train.md); fixed: they have the values in this table.",
     )
     max_examples: PositiveInt | None = Field(
         None,
@@ -205,7 +205,7 @@ class TrainSettings(Settings):
     pretraining_epochs: NonNegativeInt = Field(
         0,
         description="Number of noise-free passes over public_text before the first step on the corpus. Recipe: 10 for "
-        "fresh language models.",
+        "fresh language models, 3 for a folder's.",
     )
     held_out: float | Path | None = Field(
         None,
@@ -216,7 +216,7 @@ class TrainSettings(Settings):
         "noisy step is left out.",
     )
     name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
-    model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
+    model: ModelSettings = Field(LstmSettings(), description="The network; default: lstm, or encoder for classify.")
     prefix: Literal["role", "class"] | None = Field(
         None,
         description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations), with "
@@ -343,9 +343,12 @@ class TrainSettings(Settings):
             chosen = settings.choose_values()
             sizes = {key.removeprefix("model."): chosen.pop(key) for key in [*chosen] if key.startswith("model.")}
             defaults |= chosen
-            if sizes and isinstance(value.get("model"), dict):
-                value = {**value, "model": {**sizes, **value["model"]}}
-            settings = validate({**defaults, **value})
+            model = value.get("model")
+            if sizes and isinstance(model, dict):
+                settings = validate({**defaults, **value, "model": {**sizes, **model}})
+                settings.model.__pydantic_fields_set__.difference_update(sizes.keys() - model.keys())
+            else:
+                settings = validate({**defaults, **value})
         settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
         return settings
 

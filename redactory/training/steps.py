@@ -244,7 +244,7 @@ class BestWeights:
     weights: Tensor | None = None
     loss: float = math.inf
 
-    def add_weights(self, step: int, loss: float | None = None) -> None:
-        """Keep the weights after step ``step`` if their ``loss`` is below the least so far; None: not measured."""
-        if loss is not None and loss < self.loss:
+    def add_weights(self, loss: float) -> None:
+        """Keep the current weights if their ``loss`` is below the least so far."""
+        if loss < self.loss:
             self.weights, self.loss = flatten_parameters(self.network), loss

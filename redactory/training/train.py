@@ -26,6 +26,7 @@ from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import find_release, is_finished, read_manifest, seal_folder
 from redactory.redaction.shards import CLASS
 from redactory.training.chat import ChatCodec
+from redactory.training.clipping.engine import get_trainable_parameters
 from redactory.training.count_selection import CountSelection
 from redactory.training.data import PublicText, open_public_text, read_manifest_digest, require_unchanged_parts
 from redactory.training.guarantee.budget import Budget
@@ -156,11 +157,12 @@ def _run_training(
     if not log.records:
         run.get_checkpoint_path(settings.model_name).unlink(missing_ok=True)  # left by a training whose ledger is gone
     # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
-    model = _build_model(settings, vocabulary)
+    model = build_model(settings, vocabulary)
     if trainer.noised_folder is not None and not trainer.samples_users:
         require_clippable_network(model, settings.max_tokens)
     original_examples, stream, binding = begin_or_resume_ledger(run, spec, log, head, progress)
     model.network.initialise(stream)
+    initial_weights = {name: p.detach().clone() for name, p in get_trainable_parameters(model.network).items()}
     model.network.to(settings.device)
     held_out = HeldOutText.from_settings(run, settings, stream, public_text)
     curve = HeldOutCurve(folder.held_out, model, held_out) if held_out else None
@@ -179,8 +181,6 @@ def _run_training(
     if curve is not None and settings.keeps_best_weights:
         curve.calibrate_classifier()
     require_unchanged_public_text(public_text, head)
-    initial_model = make_initial_model(settings, stream, vocabulary)
-    initial_weights = dict(initial_model.network.named_parameters())
     record_trained_model(log, folder, spec, model, initial_weights, [folder.held_out.name] if curve else [])
 
 
@@ -203,8 +203,16 @@ def schedule_remaining_steps(
     curve: HeldOutCurve | None = None,
     trackers: Sequence[Tracker] = (),
 ) -> tuple[int, Iterator[tuple[int, ScheduledStep]]]:
-    """Return the number of all steps, and the iterator of those after the last checkpoint."""
+    """Reserve the training's budget; return the number of all steps, and the iterator of those after the checkpoint.
+
+    Raises ``BudgetExceeded`` if another training took the rest of the budget since this one began.
+    """
     settings, network = context.settings, context.network
+    budget = Budget.from_settings(settings)
+    if budget and spec.spending:
+        # here, where nothing but the steps can fail any more: an error before costs nothing
+        name = f"{context.run.root.name}/{settings.model_name}"
+        budget.reserve_spending(json_sha256(log.records[0].body), name, spec.spending)
     schedule = schedule_steps(settings, step_kinds, context.stream)
     kept = BestWeights(network) if curve is not None and settings.keeps_best_weights else None
     checkpoint_path = context.run.get_checkpoint_path(settings.model_name)
@@ -292,7 +300,7 @@ def plan_training(
 def begin_or_resume_ledger(
     run: RunFolder, spec: TrainingSpec, log: RecordLog, head: dict[str, Any], progress: Progress
 ) -> tuple[OriginalExamples | None, RandomStream, str]:
-    """Reserve budget and write or verify the ledger's ``head``; return originals, stream and checkpoint binding.
+    """Check the budget and write or verify the ledger's ``head``; return originals, stream and checkpoint binding.
 
     Raises ``BudgetExceeded`` before anything is recorded if the budget has no room.
     """
@@ -310,8 +318,6 @@ def begin_or_resume_ledger(
     original_examples = spec.trainer.read_original_examples(run, settings)
     stream = begin_or_resume_stream(log, head, run.get_root_key_path(name), settings.seed)
     binding = json_sha256(log.records[0].body)
-    if budget and spec.spending:
-        budget.reserve_spending(binding, qualified_name, spec.spending)
     return (
         original_examples,
         stream,
@@ -463,14 +469,6 @@ def _read_package_versions() -> dict[str, str]:
     return versions
 
 
-def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocabulary) -> AnyModel:
-    """Build and initialise the network for ``vocabulary``; ``ConfigurationError`` if ``max_tokens`` is too large."""
-    model = _build_model(settings, vocabulary)
-    model.network.initialise(stream)
-    model.network.to(settings.device)
-    return model
-
-
 def make_codec(settings: TrainSettings, vocabulary: Vocabulary) -> AnyCodec:
     """Make the codec of texts, or of conversations in their template."""
     if settings.chat is None:
@@ -479,8 +477,8 @@ def make_codec(settings: TrainSettings, vocabulary: Vocabulary) -> AnyCodec:
     return ChatCodec.from_template(vocabulary.tokenizer, settings.chat.template, settings.chat.loss_on)
 
 
-def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
-    """Build the model without any random draw, so that invalid settings are refused early."""
+def build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
+    """Build the model without any random draw; ``ConfigurationError`` if ``max_tokens`` is too large for it."""
     tokenizer = make_codec(settings, vocabulary)
     is_classifier, model = settings.task == "classify", settings.model
     built_model: AnyModel

@@ -119,10 +119,13 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
 
 def test_products_are_not_rounded_to_fewer_bits_while_training() -> None:
     torch.set_float32_matmul_precision("medium")
+    assert torch.backends.cudnn.allow_tf32
     try:
         with use_deterministic_numerics(1):
+            assert not torch.backends.cudnn.allow_tf32
             assert torch.get_float32_matmul_precision() == "highest"
         assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.cudnn.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
 

@@ -21,6 +21,7 @@ from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
+from redactory.foundation.records import RecordLog
 from redactory.pipelines.measure.label import label_random
 from redactory.pipelines.measure.label import label_score as score
 from redactory.pipelines.modeling.train import find_recall_measurement
@@ -349,6 +350,24 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     assert (recall.sample.texts, recall.sample.date, recall.confidence) == (result["texts"], DAY, 0.9)
     for rate in ("gamma", "delta_2"):
         assert getattr(recall.sample, f"{rate}_upper") == result["misses"][rate]["upper"]
+
+
+def test_a_begun_training_keeps_the_measurement_that_it_began_with(run: Path, truth: Truth) -> None:
+    label_and_score(run, truth, date=DAY, confidence=0.9)
+    folder = RunFolder(run)
+    ledger, measured = folder.get_model_folder("begun").ledger, find_recall_measurement(folder, "begun")
+    assert measured is not None
+    ledger.parent.mkdir(parents=True)
+    try:
+        with RecordLog(ledger) as log:
+            log.append("head", {"settings": {"detector_recall_file": measured.model_dump(mode="json")}})
+        label_and_score(run, truth, name="later", date=DAY, confidence=0.95)
+        assert find_recall_measurement(folder, "begun") == measured
+        later = find_recall_measurement(folder, "other")
+        assert later is not None
+        assert (later.confidence, measured.confidence) == (0.95, 0.9)
+    finally:
+        shutil.rmtree(ledger.parent)
 
 
 def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> None:

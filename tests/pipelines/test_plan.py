@@ -183,9 +183,8 @@ def test_the_sweep_keeps_epsilon_and_marks_the_least_error(found: dict[str, Any]
         assert spent == pytest.approx(found["epsilon"], rel=0.05)
         batch, root = 10_000 * row["sampling_rate"], math.sqrt(found["parameters"])
         assert row["cost"] == pytest.approx(batch * row["steps"])
-        assert row["noise_per_coordinate"] == pytest.approx(row["noise_multiplier"] / batch)
-        assert row["noise"] == pytest.approx(root * row["noise_per_coordinate"])
-        assert row["noise_to_signal"] == pytest.approx(row["noise"] / math.sqrt(row["steps"]))
+        noise = root * row["noise_multiplier"] / batch
+        assert row["noise_to_signal"] == pytest.approx(noise / math.sqrt(row["steps"]))
         assert row["error"] == pytest.approx(math.hypot(row["steps"] ** -0.5, row["noise_to_signal"] / 3))
         assert row["computation"] == pytest.approx(row["cost"] / plan["cost"])
         assert row["learning_rate"] == pytest.approx(0.01 * math.sqrt(1000 / row["steps"]))
@@ -204,7 +203,7 @@ def test_where_nothing_is_known_of_the_model_no_pair_is_best(tmp_path: Path) -> 
     own = {**NUMBERS, "steps": 8, "sampling_rate": 0.4, "noise_multiplier": 2.0}
     rows = planned(**own, model=model)["sweep"]
     assert [row["sampling_rate"] for row in rows] == [0.1, 0.2, 0.4, 0.8] * 6
-    assert not any(row["best"] or row["noise"] for row in rows)
+    assert not any(row["best"] or row["error"] for row in rows)
     units = {"trainer": "uedp-bounded", "users": 100, "points": 1000, "steps": 4, "sampling_rate": 0.5}
     caps = planned(**units, noise_multiplier=8.0)
     assert [row["steps"] for row in caps["sweep"] if row["best"]]
@@ -251,7 +250,8 @@ REFUSED = [
         ({"bayesian": True, "trainer": "dpsgd"}, "no Bayesian"),
         ({"points": 0}, "at least one example"),
         ({"trainer": "sgd"}, "no privacy mechanism"),
-        ({"dedup.mode": "bloom"}, "no stability proof"),
+        ({"dedup.mode": "bloom"}, "without a stability proof.*; dedup.mode exact has a proof"),
+        ({"trainer": "crt", "chat.loss_on": "assistant"}, "need dedup.mode none$"),
         ({"trainer": "uedp-bounded"}, "k_user"),
         ({"trainer": "uedp-bounded", "units.privacy_unit": "entities"}, "k_entity"),
         ({"trainer": "uedp-bounded", "bounding.k_user": 1, "bounding.rule": "shortest"}, "rule"),

@@ -11,12 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import PRIVATE, PUBLIC, VAULT, list_parts, write_part
 from redactory.training import LstmLanguageModel, TrainSettings, train_model
+from redactory.training.accounting import Spending, Spendings
+from redactory.training.mechanisms.mechanism import parse_mechanism_json
 from redactory.training.models.settings import LstmSettings
+from redactory.training.train import build_model
+from redactory.training.vocabulary import Vocabulary
 
 GREETINGS = ("Hello", "Good morning", "Welcome back", "Thank you", "Good evening", "Nice to hear from you")
 QUESTIONS = ("how can I help you", "what can I do for you", "where is the parcel", "what is the problem")
@@ -42,6 +48,20 @@ SMALL_SETTINGS: dict[str, Any] = {
 def make_small_settings(**changes: Any) -> TrainSettings:
     """Settings of a training that takes well under a second."""
     return TrainSettings(**{**SMALL_SETTINGS, **changes})
+
+
+def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocabulary) -> Any:
+    """The model that ``redactory train`` starts from."""
+    model = build_model(settings, vocabulary)
+    model.network.initialise(stream)
+    model.network.to(settings.device)
+    return model
+
+
+def read_spendings(path: Path) -> Spendings:
+    """What the budget file at ``path`` has reserved."""
+    bodies = [record.body for record in read_records(path)[1:]]
+    return tuple(Spending(parse_mechanism_json(one["mechanism"]), one["steps"], one["rows"]) for one in bodies)
 
 
 def build_lstm(

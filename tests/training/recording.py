@@ -39,10 +39,10 @@ from redactory.training.data import Batch, TokenizedExamples, open_public_text
 from redactory.training.mechanisms.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
 from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
-from redactory.training.train import make_initial_model
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.incidence import get_columns
 from redactory.training.vocabulary import build_vocabulary
+from tests.training.conftest import make_initial_model
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""

@@ -23,9 +23,8 @@ from redactory.training.model import TextClassifier, build_classifier, load_clas
 from redactory.training.models.recurrent import PooledClassifier
 from redactory.training.models.settings import BagSettings, BertSettings, BiLstmSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
-from tests.training.conftest import PUBLIC_TEXTS
+from tests.training.conftest import PUBLIC_TEXTS, make_initial_model
 
 CLASSES = ("rent", "law", "other")
 WORDS = Tokenizer.from_texts(PUBLIC_TEXTS, 50)

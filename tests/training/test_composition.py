@@ -17,7 +17,7 @@ from redactory.flows.model_commands import describe_composition
 from redactory.flows.show import print_page
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RedactoryError, RunStateError
 from redactory.foundation.records import RecordLog, read_records
 from redactory.pipelines.curation.models import seal_result
 from redactory.redaction import read_manifest
@@ -345,11 +345,11 @@ def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> Non
     with pytest.raises(GuaranteeError, match="another privacy unit"):
         Budget(settings(path, 50.0), TRAINERS["dpsgd"].privacy_unit).require_available_budget("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
-    assert budget.read_spendings()[0].steps == 1  # the last line: no later one shows it
+    assert budget.summarize()["trainings"][0]["steps"] == 1  # the last line: no later one shows it
     budget.reserve_spending("other", "two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
     with pytest.raises(CheckFailed, match="chain of records breaks"):
-        budget.read_spendings()
+        budget.summarize()
 
 
 MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_size": None}
@@ -378,6 +378,38 @@ def test_what_the_card_refuses_is_neither_booked_nor_shown(manifest: Any, plan: 
     assert card["holds_reason"].startswith(why)
 
 
+def test_an_error_before_the_first_step_costs_nothing(tmp_path: Path) -> None:
+    run, held_out = write_run(tmp_path / "run"), tmp_path / "held.txt"
+    limited = unseeded(held_out=held_out, budget={"path": tmp_path / "spent.jsonl", "epsilon": 100.0})
+    with pytest.raises(RedactoryError, match=r"held\.txt"):
+        train_model(run, limited)
+    assert not limited.budget.path.exists()
+    held_out.write_text("Good morning\n", encoding="utf-8")
+    train_model(run, limited)
+    assert len(read_records(limited.budget.path)) == 2
+
+
+def test_a_budget_protects_what_all_its_trainings_protect(tmp_path: Path) -> None:
+    """Of trainings whose vocabulary is public or not: the examples of the private split."""
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    for name, tokenizer in (("wide", "shipped"), ("narrow", "public")):
+        plan = unseeded(trainer="dpsgd", name=name, tokenizer=tokenizer, budget={"path": path, "epsilon": 100.0})
+        unit = train_model(run, plan)["guarantee"]["unit"]
+        assert ("in the private split" in unit) is (name == "narrow")
+        told = Budget.from_settings(plan)
+        assert told is not None
+        assert "in the private split" in told.summarize()["unit"]
+    head, *rest = read_records(path)
+    earlier = tmp_path / "earlier.jsonl"
+    with RecordLog(earlier) as log:  # of the last version, whose head named the wide unit
+        for record in (head, *rest):
+            unit = record.body.get("unit", "").removesuffix(", in the private split")
+            log.append(record.type, {**record.body, **({"unit": unit} if unit else {})})
+    plan = unseeded(trainer="dpsgd", name="third", budget={"path": earlier, "epsilon": 100.0})
+    train_model(run, plan)
+    assert len(read_records(earlier)) == 4
+
+
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
     one = prove_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
@@ -391,7 +423,7 @@ def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> Non
 
     with ThreadPoolExecutor(4) as threads:
         assert sorted(threads.map(book, range(4))) == ["booked", "refused", "refused", "refused"]
-    assert len(Budget(settings(path, 1.0), UNIT).read_spendings()) == 1
+    assert len(Budget(settings(path, 1.0), UNIT).summarize()["trainings"]) == 1
 
 
 def test_what_is_spent_is_never_rounded_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

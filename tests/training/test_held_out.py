@@ -21,12 +21,11 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training import loop, make_guarantee_card, train_model
 from redactory.training.data import PublicText
-from redactory.training.held_out import HeldOutText
+from redactory.training.held_out import HeldOutText, find_saved_row
 from redactory.training.loop import RemainingTimeEstimator, ScheduledStep, TrainingContext
 from redactory.training.model import load_model
-from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
-from tests.training.conftest import PUBLIC_TEXTS, make_small_settings
+from tests.training.conftest import PUBLIC_TEXTS, make_initial_model, make_small_settings
 from tests.training.test_resume import Killed, killing
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
@@ -59,6 +58,27 @@ def test_a_file_is_measured_and_changes_no_bit(fresh_run: MakeRun, trained: RunF
     assert "held_out.json" in read_manifest(run.get_model_folder("crt"))["files"]
     head = read_records(run.get_model_folder("crt").ledger)[0].body
     assert head["settings"]["held_out"] == "own.txt"
+
+
+@pytest.mark.parametrize("trainer", ["crt", "dpsgd", "redact-only"])
+def test_weights_before_noisy_steps_are_saved_only_if_there_are_none(
+    trainer: str, fresh_run: MakeRun, own_text: Path, tmp_path: Path
+) -> None:
+    run, public = fresh_run(), tmp_path / "public.txt"
+    public.write_text("\n".join(PUBLIC_TEXTS), encoding="utf-8")
+    # what comes after raises the loss
+    rates = {"learning_rate": 0.3, "dp_learning_rate": 3.0, "pretraining_epochs": 3, "recipe": "auto"}
+    given = {"trainer": trainer, "held_out": own_text, "public_text": public, "noise_multiplier": 50.0, **rates}
+    train_model(run, make_small_settings(**given))
+    rows = read_json(run.get_model_folder(trainer).held_out)["rows"]
+    pretrained, has_noise = rows[1], trainer != "redact-only"
+    assert pretrained["step"] == 18
+    assert pretrained.get("before_noise", False) is has_noise
+    assert min(rows, key=lambda row: row["loss"]).get("before_noise", False) is has_noise
+    assert not find_saved_row(rows).get("before_noise", False)
+    scores = load_model(run.get_model_folder(trainer)).compute_token_log_probs(PUBLIC_TEXTS[::5])
+    total = -sum(score.sum() for score in scores) / sum(len(text.split()) for text in PUBLIC_TEXTS[::5])
+    assert find_saved_row(rows)["loss"] == pytest.approx(total)
 
 
 @pytest.mark.parametrize("trainer", ["crt", "redact-only"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.utils.data import DataLoader
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError, RunStateError
@@ -35,9 +36,8 @@ from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.mechanisms.ledger import NOISY_STEP
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
-from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
+from tests.training.conftest import PUBLIC_TEXTS, make_initial_model, make_small_settings, write_run
 from tests.training.tiny_folders import causal_folder
 from tests.training.uedp.unit_runs import TRAINING, write_unit_run
 
@@ -298,6 +298,11 @@ def drop_states(b: Bench) -> None:
     b.network.spoilt = lambda states: F.dropout(states, 0.5)
 
 
+def round_states(b: Bench) -> None:
+    """As ``accelerate`` does to the network that it prepares."""
+    b.network.forward = torch.autocast("cpu", torch.bfloat16)(b.network.forward)
+
+
 def watch_gradients(b: Bench) -> None:
     """As wandb.watch does."""
     b.network.next.bias.register_hook(print)
@@ -342,6 +347,7 @@ MISUSE: dict[str, tuple[list[Callable[[Bench], Any]], str]] = {
     "one more parameter": ([add_parameter, take], "has parameters that are not trained here"),
     "frozen": ([lambda b: b.network.words.requires_grad_(False), take], "trains other parameters"),
     "dropout": ([one_step, drop_states, take, compute], "draws random numbers"),
+    "autocast": ([one_step, round_states, take, compute], "noisy steps need float32"),
     "counting": ([count_states, take, compute], "changed while its gradient was computed"),
     "watched": ([watch_gradients, take, compute], "a hook on a parameter would see private gradients"),
     "centring": ([centre_states, take, compute], "with the other examples"),
@@ -378,6 +384,12 @@ def test_a_refused_loop_can_be_fixed(wrong: str, bench: Bench) -> None:
     [
         ({"between": nn.BatchNorm1d(8)}, "batch normalisation"),
         ({"spoilt": nn.Dropout(0.5).forward}, "dropout"),
+        (
+            {"fixed": nn.Parameter(torch.zeros(1, dtype=torch.bfloat16), requires_grad=False)},
+            "fixed: is torch.bfloat16",
+        ),
+        ({"fixed": nn.Parameter(torch.zeros(1, dtype=torch.uint8), requires_grad=False)}, "fixed: is torch.uint8"),
+        ({"seen": torch.zeros(1, dtype=torch.float16)}, "seen: is torch.float16"),
         ({"spoilt": lambda states: states - states.mean((0, 1), keepdim=True)}, "beside a longer one"),
     ],
 )
@@ -431,6 +443,23 @@ def test_examples_cannot_be_changed_in_memory(bench: Bench) -> None:
     bench.begin()
     with pytest.raises(ValueError, match="read-only"):
         next(bench.loop)._step.kind.examples.ids[0] = 1  # type: ignore[attr-defined]
+
+
+def test_adapters_of_any_name_are_saved(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    loop = PrivateLoop(run, make_small_settings(**SHORT, max_tokens=32))
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    network = LlamaForCausalLM(LlamaConfig(vocab_size=loop.tokenizer.size, **sizes))  # type: ignore[arg-type]
+    network = get_peft_model(network, LoraConfig(r=2, target_modules=["q_proj"]), adapter_name="mine")
+    bench = SimpleNamespace(loop=loop, optimizer=SGD([p for p in network.parameters() if p.requires_grad], lr=0.5))
+    loop.begin(network, bench.optimizer)
+    Bench.carry_out(bench)  # type: ignore[arg-type]
+    loop.finish()
+    (path,) = run.get_model_folder("dpsgd").root.rglob("adapter_model.safetensors")
+    saved = load_file(path)
+    trained = {name.replace(".mine", ""): p for name, p in network.named_parameters() if p.requires_grad}
+    assert saved.keys() == trained.keys()
+    assert all(torch.equal(saved[name], trained[name]) for name in saved)
 
 
 def test_one_ledger_has_one_loop(fresh_run: MakeRun) -> None:

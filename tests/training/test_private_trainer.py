@@ -65,6 +65,23 @@ def test_logs_have_the_loss_of_public_steps_epsilon_and_no_time(
     assert recorder.rows[1]["loss"] == losses[0]
 
 
+def test_an_evaluation_logs_its_loss_and_no_time(fresh_run: MakeRun, tmp_path: Path) -> None:
+    ids, recorder = {"input_ids": [3, 4, 5], "labels": [3, 4, 5]}, Recorder()
+    trainer = make_trainer(fresh_run(), tmp_path / "out", {}, {"eval_dataset": [ids] * 2, "trackers": [recorder]})
+    trainer.evaluate()
+    (row,) = [row for row in trainer.state.log_history if "eval_loss" in row]
+    assert row.keys() <= {"eval_loss", "epoch", "step"}
+    assert recorder.rows[0].keys() <= {"eval_loss", "epoch"}
+
+
+def test_the_environment_turns_no_mixed_precision_on(
+    fresh_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ConfigurationError, match="bf16: noisy steps need float32"):
+        make_trainer(fresh_run(), tmp_path / "out", {})
+
+
 def test_a_trainer_without_public_steps_logs_no_loss(fresh_run: MakeRun, tmp_path: Path) -> None:
     trainer = make_trainer(fresh_run(), tmp_path / "out", {"trainer": "dpsgd"})
     assert math.isnan(trainer.train().training_loss)
@@ -125,11 +142,16 @@ def test_a_training_that_stops_early_is_not_sealed(fresh_run: MakeRun, tmp_path:
         trainer.train()
 
 
+BEST = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"}
+
+
 @pytest.mark.parametrize(
     ("trainer", "arguments", "message"),
     [
         ({"train_dataset": [0]}, {}, "the loop draws the examples of every step"),
-        ({}, {"gradient_accumulation_steps": 2}, "the gradient of a whole step; set it to 1"),
+        ({}, {"gradient_accumulation_steps": 2}, "a whole step's gradient; set it to 1"),
+        ({}, {"bf16": True}, "bf16: noisy steps need float32"),
+        ({"eval_dataset": [0]}, BEST, "its last weights"),
         ({}, {"report_to": "tensorboard"}, "would also store times"),
     ],
 )

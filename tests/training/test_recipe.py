@@ -70,6 +70,17 @@ def test_a_set_key_wins_and_the_others_are_chosen(
     assert TrainSettings.model_validate(made.model_dump()) == made
 
 
+def test_a_command_that_changes_the_network_does_not_inherit_the_size_of_the_last() -> None:
+    lstm = TrainSettings(**CLASSIFIER, model={"kind": "lstm", "layers": 2})
+    assert lstm.model.hidden_size == 64
+    kept = lstm.model_dump(exclude_unset=True)
+    assert kept["model"] == {"kind": "lstm", "layers": 2}
+    assert TrainSettings(**kept) == lstm
+    assert TrainSettings(**{**kept, "recipe": "fixed"}).model.hidden_size == 200
+    explicit = TrainSettings(**CLASSIFIER, model={"kind": "lstm", "hidden_size": 64})
+    assert explicit.model_dump(exclude_unset=True)["model"] == {"kind": "lstm", "hidden_size": 64}
+
+
 def test_choices_of_classifiers_and_language_models() -> None:
     bag = get_choices(**CLASSIFIER, model={"kind": "bag"})
     assert bag == {"sampling_rate": 0.1, "epochs": 20, "dp_learning_rate": 0.1, "learning_rate_schedule": "linear"}

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from transformers.optimization import Adafactor
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
@@ -199,6 +200,29 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(fresh_run: MakeR
     file.write_bytes(old)
     train_model(run, make_small_settings(**SETTINGS, seed=None))
     assert [r.type for r in read_records(run.get_model_folder("crt").ledger)].count("noisy_step") == STEPS
+
+
+def test_a_checkpoint_holds_numbers_of_an_optimizer_that_are_no_tensors(tmp_path: Path) -> None:
+    """As transformers' ``Adafactor`` counts its steps."""
+
+    def make(name: str) -> tuple[torch.nn.Linear, Adafactor, Checkpoint]:
+        network = torch.nn.Linear(4, 4)
+        optimizer = Adafactor(list(network.parameters()))
+        return network, optimizer, Checkpoint(tmp_path / name, "id", network, [optimizer])
+
+    def step(network: torch.nn.Linear, optimizer: Adafactor) -> None:
+        for parameter in network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    whole, optimizer, checkpoint = make("checkpoint")
+    step(whole, optimizer)
+    checkpoint.write(1)
+    resumed, later, same = make("checkpoint")
+    assert same.restore() == 1
+    step(whole, optimizer)
+    step(resumed, later)
+    assert torch.equal(whole.weight, resumed.weight)
 
 
 def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(fresh_run: MakeRun) -> None:

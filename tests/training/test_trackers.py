@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
-from redactory.training import TrainSettings, train_model
-from redactory.training.integrations import open_trackers
+from redactory.training import RecallMeasurement, TrainSettings, train_model
+from redactory.training.integrations import open_trackers, trackers
 from redactory.training.loop import Tracker
 from redactory.training.steps import NoiseFreeSteps
 from tests.training.conftest import make_small_settings
@@ -72,6 +73,16 @@ def test_noisy_steps_give_epsilon_and_noise_free_steps_their_loss(
     curve = read_json(run.get_model_folder("crt").held_out)["rows"]
     shown = {number: row["held_out_loss"] for number, row in recorder.rows.items() if "held_out_loss" in row}
     assert shown == {row["step"]: row["loss"] for row in curve[1:]}
+
+
+def test_what_labels_measured_on_private_text_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[Any]()
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda name, settings: sent.append(settings) or ExitStack())
+    measured = RecallMeasurement(labels=200, missed_by_strict=11, missed_by_both=2)
+    with open_trackers(["wandb"], make_tracked_settings().model_copy(update={"detector_recall_file": measured})):
+        assert sent[0]["detector_recall_file"] is None
+        assert sent[0]["trainer"] == "crt"
+        assert "11" not in json.dumps(sent)
 
 
 @pytest.mark.parametrize("changes", [{"trainer": "redact-only"}, {"trainer": "sgd"}, {"seed": 7}])

@@ -29,9 +29,8 @@ from redactory.training import load_model, train_model
 from redactory.training.data import count_public_occurrences
 from redactory.training.loop import TrainingContext, schedule_steps
 from redactory.training.settings import TRAINERS
-from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
-from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
+from tests.training.conftest import PUBLIC_TEXTS, make_initial_model, make_small_settings, write_run
 from tests.training.greybox import Recorder
 
 MakeRun = Callable[[], RunFolder]

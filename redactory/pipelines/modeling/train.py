@@ -13,6 +13,7 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, join_words
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, ignore_progress
+from redactory.foundation.records import read_records
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.keys import require_not_shredded
@@ -176,10 +177,10 @@ def check_device(config: Config) -> None:
 
 
 def find_recall_measurement(run: RunFolder, name: str) -> RecallMeasurement | None:
-    """Return the latest measured misses (``evaluate_recall``, ``label_score``); for a finished model, those it used."""
+    """Return the latest measured misses (``evaluate_recall``, ``label_score``); for a begun training, those it used."""
     model = run.get_model_folder(name)
-    if is_finished(model):
-        earlier = read_manifest(model)["settings"]["detector_recall_file"]
+    if records := read_records(model.ledger) if model.ledger.is_file() else []:
+        earlier = records[0].body["settings"]["detector_recall_file"]
         return earlier and RecallMeasurement.model_validate(earlier)
     return load_latest_recall_measurement(run)
 

@@ -312,7 +312,7 @@ def _discretize_losses(
     """Put one step's losses on the grid: the number of the first cell, the mass of each, and the misplaced mass."""
     line, loss = _sample_losses(pair, tail)
     first = math.floor(loss[0] / cell)
-    edges = np.concatenate([[-np.inf], _find_bucket_edges(pair, cell, line, loss), [np.inf]])
+    edges = np.concatenate([[-np.inf], _find_bucket_edges(cell, line, loss), [np.inf]])
     p, error_p = _compute_interval_masses(pair.p, pair.deviation, edges)
     q, error_q = _compute_interval_masses(pair.q, pair.deviation, edges)
     has_mass, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
@@ -379,7 +379,7 @@ def _compute_interval_masses(mixture: Mixture, deviation: float, edges: FloatArr
     return np.concatenate([np.diff(below), -np.diff(above)]), off
 
 
-def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss: FloatArray) -> FloatArray:
+def _find_bucket_edges(cell: float, line: FloatArray, loss: FloatArray) -> FloatArray:
     """Find where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
     first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
     return np.interp(np.arange(first + 1, last) * cell, loss, line)

@@ -27,7 +27,7 @@ from redactory.training.clipping.gradients import (
 )
 from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module, use_forward
 from redactory.training.clipping.layers import Lstm
-from redactory.training.clipping.matmul import disable_autocast, force_single_precision
+from redactory.training.clipping.matmul import disable_autocast, force_single_precision, refuse_autocast
 from redactory.training.data import Batch, IntArray, TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, require_valid_clip_norm
 
@@ -299,7 +299,7 @@ def _sum_micro_batch(network: Any, batch: Batch, clip_norm: float) -> Tensor:
 
 def _clip_batch(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
     # in half precision one example would change the rounding of all by more than the noise covers
-    with disable_autocast(batch.inputs.device.type):
+    with disable_autocast(batch.inputs.device.type), refuse_autocast():
         return compute_clipped_gradient(network, lambda: network.example_losses(batch), clip_norm, len(batch.inputs))
 
 

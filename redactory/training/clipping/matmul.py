@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redactory.foundation.errors import ConfigurationError
+
 _ONEDNN: Any = torch.ops.mkldnn
 CHUNK_ROWS = 2048
 """Rows per part of a large product, so that memory is reused."""
@@ -52,6 +54,23 @@ def is_autocast_enabled(device: str) -> bool:
 def disable_autocast(device: str) -> AbstractContextManager[object]:
     """Turn autocast off inside."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+@contextmanager
+def refuse_autocast() -> Iterator[None]:
+    """Raise ``ConfigurationError`` if code inside the block turns autocast on, as networks of accelerate do."""
+    enter = torch.autocast.__enter__
+
+    def refuse_or_enter(self: torch.autocast) -> Any:
+        if self._enabled:
+            raise ConfigurationError("noisy steps need float32, but the network turns on autocast: disable it")
+        return enter(self)  # type: ignore[no-untyped-call]
+
+    torch.autocast.__enter__ = refuse_or_enter  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
 
 def use_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:

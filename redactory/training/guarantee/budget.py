@@ -17,7 +17,7 @@ from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateErr
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings, compare_examples, compare_units, confirm_epsilon
 from redactory.training.count_selection import CountSelection
-from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.spec import IN_PRIVATE_SPLIT, TrainingSpec
 from redactory.training.mechanisms.mechanism import Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.unit_settings import PrivacyUnit
@@ -55,7 +55,8 @@ class Budget:
         """Return the budget that a training's settings name, for what that training protects; None without one."""
         if settings.budget is None:
             return None
-        spec = TrainingSpec(settings, None, 0)
+        # of trainings whose vocabulary is public or not, all protect the examples of the private split
+        spec = TrainingSpec(settings, None, 0, public=False)
         hides = spec.trainer.hides_units
         hides_entities = hides and spec.protected_unit is not PrivacyUnit.USERS
         return cls(settings.budget, spec.privacy_unit_description, hides, hides_entities)
@@ -120,10 +121,6 @@ class Budget:
         spending = selection.compute_user_spending() if self._is_removal else selection.compute_example_spending()
         self.reserve_spending(selection.id, f"{run}/public by count", spending, _NOTHING_SELECTED)
 
-    def read_spendings(self) -> Spendings:
-        """Read all reservations so far."""
-        return _parse_spendings(self._read_reservations())
-
     def compute_epsilon(self, spendings: Spendings) -> float | None:
         """Compute the epsilon of ``spendings`` at the budget's delta, twice; None if it is not finite."""
         delta = self._settings.delta
@@ -177,7 +174,7 @@ class Budget:
         head, rest = records[0], records[1:]
         if head.type != HEAD or head.body.get("format") != FORMAT or any(r.type != RESERVED for r in rest):
             raise GuaranteeError(f"{self._settings.path.name} is not a budget file of this version")
-        if head.body["unit"] != self._unit:
+        if head.body["unit"] not in (self._unit, self._unit.removesuffix(f", {IN_PRIVATE_SPLIT}")):
             raise GuaranteeError(
                 f"{self._settings.path.name} counts another privacy unit ('{head.body['unit']}'): use another"
             )

@@ -112,10 +112,8 @@ def plan_guarantee(
     if start is not None and spec.refusal_reason is not None:
         raise ConfigurationError(f"train.model.folder: {spec.refusal_reason}; give weights that are public")
     if trainer.uses_policy and spec.refusal_reason is not None:
-        raise ConfigurationError(
-            f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
-            "exact has one"
-        )
+        hint = "" if settings.has_whole_conversations else "; dedup.mode exact has a proof"
+        raise ConfigurationError(f"nothing to plan: {spec.refusal_reason}{hint}")
     assert spec.mechanism is not None
     common = {
         "trainer": trainer.name,

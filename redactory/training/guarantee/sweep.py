@@ -40,19 +40,17 @@ _ERROR_FACTOR = 1.05
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One pair at the target epsilon;
-    ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over the
-    normaliser, ``noise`` the norm of all of it, √d times that. ``noise_to_signal`` is that of the whole training,
-    and ``error`` the bound of the module docstring over D·C, with a third of the noise. Values that need d are None
-    if it is unknown. ``cost`` is in gradients of one example, ``computation`` over the plan's; ``learning_rate`` is
-    the plan's, scaled to these steps. ``selected`` rows are the plan, and the least error for each computation.
+    """One pair at the target epsilon.
+
+    ``noise_to_signal`` is that of the whole training, and ``error`` the bound of the module docstring over D·C, with a
+    third of the noise: None if d is unknown. ``cost`` is in gradients of one example, ``computation`` over the plan's;
+    ``learning_rate`` is the plan's, scaled to these steps. ``selected`` rows are the plan, and the least error for each
+    computation.
     """
 
     sampling_rate: float
     steps: int
     noise_multiplier: float
-    noise_per_coordinate: float
-    noise: float | None
     noise_to_signal: float | None
     error: float | None
     cost: float
@@ -65,13 +63,11 @@ class SweepRow:
 
 def make_sweep_row(mechanism: Mechanism, steps: int, parameters: int | None) -> SweepRow:
     """Describe ``steps`` steps of ``mechanism`` for a model with this many trainable ``parameters``."""
-    sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
-    coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
+    sigma, batch, ratio, error = mechanism.noise_multiplier, mechanism.normaliser, None, None
     if parameters is not None:
-        whole = coordinate_noise * math.sqrt(parameters)
         ratio = compute_noise_to_signal(sigma, batch, steps, parameters)
         error = math.hypot(steps**-0.5, _EFFECTIVE_NOISE_SHARE * ratio)
-    return SweepRow(mechanism.sampling_rate, steps, sigma, coordinate_noise, whole, ratio, error, batch * steps)
+    return SweepRow(mechanism.sampling_rate, steps, sigma, ratio, error, batch * steps)
 
 
 def compute_noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:

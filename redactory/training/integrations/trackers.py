@@ -120,7 +120,8 @@ def open_trackers(names: Iterable[str], settings: TrainSettings) -> Iterator[lis
         for name in dict.fromkeys(names):
             if name not in TRACKERS:
                 raise ConfigurationError(f"--tracker: expected {', '.join(TRACKERS)}, got {name}")
-            tracker = TRACKERS[name](settings.model_name, settings_to_json(settings))
+            # counts of labelled private text stay here
+            tracker = TRACKERS[name](settings.model_name, {**settings_to_json(settings), "detector_recall_file": None})
             stack.callback(tracker.close)
             trackers.append(tracker)
         yield trackers

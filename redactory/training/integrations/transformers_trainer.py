@@ -55,7 +55,7 @@ class PrivateTrainerMixin(_Base):
         self._epsilon: float | None = None
         unread_row = Dataset.from_dict({"input_ids": [[0, 0]]})  # some trainers require a data set
         super().__init__(*args, train_dataset=unread_row, **kwargs)  # type: ignore[misc]
-        _require_supported_arguments(self.args)
+        _require_supported_arguments(self.args, self.accelerator.mixed_precision)
         require_public_metrics(loop.spec, trackers)
         self.args.num_train_epochs, self.args.max_steps, self.args.max_grad_norm = 1, -1, 0.0
 
@@ -127,21 +127,28 @@ class PrivateTrainer(PrivateTrainerMixin, Trainer):
 
 
 def _drop_unproved_metrics(logs: Mapping[str, float]) -> dict[str, float]:
-    """Return ``logs`` without loss, gradient norm and times of the training's steps."""
+    """Return ``logs`` without loss and gradient norm of the training's steps, and without times."""
     return {
         name: value
         for name, value in logs.items()
-        if name not in ("loss", "grad_norm") and not name.startswith("train_")
+        if name not in ("loss", "grad_norm")
+        and not name.startswith("train_")
+        and not name.endswith(("_time", "_runtime", "_per_second"))
     }
 
 
-def _require_supported_arguments(arguments: Any) -> None:
-    """Raise ``ConfigurationError`` for arguments of the trainer that change a step's gradient or report times."""
+def _require_supported_arguments(arguments: Any, precision: str) -> None:
+    """Raise ``ConfigurationError`` for arguments of the trainer that change steps or weights, or report times."""
     if arguments.report_to:
         raise ConfigurationError(
             f"report_to: {', '.join(arguments.report_to)} would also store times and the machine's load, which depend "
             "on private examples; set it to none, and give trackers to the trainer"
         )
-    for name, value in (("gradient_accumulation_steps", 1), ("fp16", False)):
-        if getattr(arguments, name) != value:
-            raise ConfigurationError(f"{name}: the loop makes the gradient of a whole step; set it to {value}")
+    if arguments.gradient_accumulation_steps != 1:
+        raise ConfigurationError("gradient_accumulation_steps: the loop makes a whole step's gradient; set it to 1")
+    if arguments.load_best_model_at_end:
+        raise ConfigurationError("load_best_model_at_end: the loop saves its last weights; set it to False")
+    if precision != "no":
+        raise ConfigurationError(
+            f"{precision}: noisy steps need float32; set it to False (TrainSettings.precision is for noise-free steps)"
+        )

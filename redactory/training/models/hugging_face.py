@@ -434,10 +434,11 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 
     config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
     make_folder(folder)
-    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    name = model.active_adapter
+    state = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
     with commit_file(weights) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary, {"format": "pt"})
-    adapter_config = model.peft_config["default"]
+    adapter_config = model.peft_config[name]
     adapter_config.task_type = "CAUSAL_LM"  # so that peft's Auto classes read it
     adapter_config.save_pretrained(folder)
     return [config, weights]

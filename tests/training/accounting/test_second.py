@@ -108,7 +108,7 @@ def test_no_bound_overflows_where_epsilon_is_far_above_what_protects() -> None:
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
     group = rederive_removal_pair(rate, noise, 4)
     for pair in (rederive_exchange_pair(rate, noise), group, reverse_pair(group)):
-        edges = verification._find_bucket_edges(pair, cell, *verification._sample_losses(pair, 1e-24))
+        edges = verification._find_bucket_edges(cell, *verification._sample_losses(pair, 1e-24))
         if len(edges) > 1:
             assert np.diff(verification._compute_loss(pair, edges)).max() <= verification._BUCKET_SLACK * cell
 

@@ -37,6 +37,7 @@ from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings
 from tests.training.accounting.worlds import prove_epsilon, state
+from tests.training.conftest import read_spendings
 
 SST, QUERIES = 67_349, 872
 ENCODER = (Spending(PoissonGaussian(0.02, 1.2, 1.0, 1.0), 50),)
@@ -299,7 +300,7 @@ def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
     assert make_message_spending(4.0, 1, hidden(0.1, 9)) == Spending(make_message_mechanism(4.0, 1, 0.1), 9)
     budget = Budget(BudgetSettings(path=tmp_path / "user.jsonl", epsilon=5.0), "a user's sentence")
     budget.reserve_spending("first", "training", once)
-    assert prove_epsilon(budget.read_spendings(), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
+    assert prove_epsilon(read_spendings(tmp_path / "user.jsonl"), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
         epsilon_of(4.0, 2, FixedSends(), 1e-5), rel=1e-3
     )
     with pytest.raises(BudgetExceeded):

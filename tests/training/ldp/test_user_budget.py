@@ -19,6 +19,7 @@ from redactory.training.ldp.user import BudgetFolder, LdpClient, UserBudget, mak
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.accounting.worlds import prove_epsilon
+from tests.training.conftest import read_spendings
 from tests.training.ldp.ldp_sides import WordEncoder
 
 AT_TWO = LdpSettings(noise_multiplier=2.0, classes=("no", "yes"), dimension=4)
@@ -29,7 +30,8 @@ def budget(path: Path, epsilon: float) -> UserBudget:
 
 
 def spent(own: UserBudget) -> float | None:
-    return own.compute_epsilon(own.read_spendings())
+    path = own._settings.path
+    return own.compute_epsilon(read_spendings(path) if path.exists() else ())
 
 
 def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:

@@ -25,12 +25,12 @@ from redactory.training.model import load_classifier
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import NoisySteps
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.train import make_initial_model
 from redactory.training.trainers import get_trainer
 from redactory.training.uedp.incidence import Incidence, get_columns
 from redactory.training.uedp.units import OriginalExamples
 from redactory.training.unit_settings import PrivacyUnit
 from redactory.training.vocabulary import build_vocabulary
+from tests.training.conftest import make_initial_model
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
