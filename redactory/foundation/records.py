@@ -154,5 +154,7 @@ def _parse_records(path: Path, data: bytes) -> tuple[list[Record], int]:
         except (ValueError, KeyError, TypeError):
             is_valid = False
         if not is_valid:
-            raise CheckFailed(f"{path.name}: the chain of records breaks at line {number + 1}")
+            raise CheckFailed(
+                f"{path}: the chain of records breaks at line {number + 1}; restore the file from a backup"
+            )
     return records, whole_bytes

@@ -115,6 +115,8 @@ def _find_whole_words(text: str, value: str) -> Iterator[tuple[int, int]]:
         before, behind = text[start - 1 : start], text[end : end + 1]
         if not ((before.isalnum() and value[0].isalnum()) or (behind.isalnum() and value[-1].isalnum())):
             yield start, end
+        else:
+            end = start + 1
         start = text.find(value, end)
 
 

@@ -82,7 +82,7 @@ class CountSelection:
         )
         return (
             compute_gaussian_epsilon(shift, delta - failure_delta) - math.log1p(-failure_delta)
-            if failure_delta < delta
+            if failure_delta < min(delta, 1.0)
             else math.inf
         )
 
@@ -106,6 +106,7 @@ def plan_count_selection(epsilon: float, delta: float, texts_per_user: int) -> d
             "threshold": CountSelection.calibrate(epsilon, delta, texts_per_user, selections).threshold,
         }
         for selections in SELECTIONS_PER_YEAR
+        if selections * delta < 1.0
     ]
     other_thresholds = {
         f"epsilon {format_upper(4 * epsilon)}": CountSelection.calibrate(4 * epsilon, delta, texts_per_user).threshold,

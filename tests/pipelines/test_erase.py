@@ -358,6 +358,25 @@ def test_rejected_rows_of_a_table_are_searched(no_report: None, tmp_path: Path, 
     assert (told["rejected"], told["unsearched"]) == (1, 0)
 
 
+def test_rejected_rows_whose_ids_are_doubtful_are_searched_by_words(no_report: None, tmp_path: Path) -> None:
+    """Ids that occur twice, that are no text, or that were cut off: found by a word, or counted as not searched."""
+    lines = [
+        '{"id": "a", "user_id": "u1", "user_id": "u2", "text": "hello"}',
+        '{"id": "b", "user_id": ["u1"], "text": "hello"}',
+        '{"text": 5}',
+        '{"id": "c", "user_id": "u3", "text": 5}',
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    table = ["id,text,user_id", f'd,"{"x" * 100_000}",u1', 'e,"torn"x,"u1 ""O""Brien"""', "f,hello,v"]
+    (tmp_path / "rows.csv").write_text("\n".join(table) + "\n", encoding="utf-8")
+    paths = [str(tmp_path / "rows.jsonl"), str(tmp_path / "rows.csv")]
+    run = curate_file(tmp_path / "rows.csv", input={"path": paths, "max_row_bytes": 80_000})
+    told = erase_one(run, user_ids=["u1"], dry_run=True)
+    # not searched: the row of nobody, and the one whose end was cut off
+    assert (told["rejected"], told["unsearched"]) == (3, 2)
+    assert erase_one(run, user_ids=['u1 "O"Brien"'], dry_run=True)["rejected"] == 1
+
+
 @pytest.mark.parametrize("size", [100, 100_000], ids=["whole", "cut"])
 @pytest.mark.parametrize("ending", ["xlsx", "parquet", "eml"])
 def test_rejected_rows_are_found_by_ids_in_other_columns(

@@ -456,3 +456,29 @@ def test_threads_and_copies_replace_as_one_thread_does() -> None:
     for other in (policy, copied):
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(lambda one, other=other: other.redact(*one), work)) == expected  # type: ignore[misc]
+
+
+TURN_CONFIG = {"segment": {"mode": "turn"}}
+SIGNED = "5551234: call me at 5559876.\nJo: ok"
+
+
+def test_a_copy_has_its_speakers_masked_and_a_curation_leaves_them_in_the_vault(tmp_path: Path) -> None:
+    policy = Policy(TURN_CONFIG, DigitDetector())
+    assert policy.redact(SIGNED) == f"{MASK}: call me at {MASK}.\nJo: ok"
+    assert [span.start for span in policy.scan(SIGNED) if span.policy == "strict"] == [0, 20]
+    assert [example.redacted for example in policy.route(SIGNED)] == [f"call me at {MASK}.", "ok"]
+    copied = redactory.redact_frame(pd.DataFrame({"text": [SIGNED]}), "text", policy)
+    assert copied.text[0] == f"{MASK}: call me at {MASK}.\nJo: ok"
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": SIGNED}])
+    found = redactory.scan([path], config=TURN_CONFIG, detector=DigitDetector())
+    assert found["by_label"] == {"NUMBER": 2}
+
+
+@pytest.mark.parametrize("mark", ["\x1f", "\x1e", "\x1e12\x1f"])
+def test_a_separator_of_documents_hides_nothing_in_a_text(mark: str) -> None:
+    """A curation refuses such a text in a document of several; a copy holds whatever a person wrote."""
+    policy = Policy({"input": {"text": ["question", "answer"]}}, DigitDetector())
+    text = f"my number is 5551234{mark} bye"
+    assert "5551234" not in policy.redact(text)
+    assert policy.scan(text)[0].label == "NUMBER"
+    assert policy.decide_split(text) == "private"

@@ -223,7 +223,19 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
     for name, what in find_expired_originals(job, keep, START).items():
         purge_run(job.get_run_folder(name), what)
     assert find_expired_originals(job, keep, START) == {}
-    assert read_history(job.get_run_folder("old"))[-1].body["what"] == ["vault", "quarantine"]
+    old = job.get_run_folder("old")
+    assert read_history(old)[-1].body["what"] == ["vault", "quarantine"]
+
+
+def test_a_sample_drawn_after_a_purge_is_due_in_its_turn(made: Path, tmp_path: Path) -> None:
+    job, state = _job(made, tmp_path / "job", [("old", "released", START - 40 * DAY)]), {"state": 30}
+    run = job.get_run_folder("old")
+    shutil.copytree(made, run.root)
+    purge_run(run, ["state"])
+    assert find_expired_originals(job, state, START, by_clock=True) == {}  # type: ignore[arg-type]
+    redactory.label_random(run.root, n=20, seed=1)
+    due = find_expired_originals(job, state, START, by_clock=True)  # type: ignore[arg-type]
+    assert due == {"old": ("state",)}
 
 
 def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path: Path) -> None:

@@ -220,3 +220,13 @@ def test_the_page_of_a_curation_begins_with_rejected_rows(tmp_path: Path) -> Non
     shown, _, _ = result.stdout.partition("\nRows")
     assert re.search(r"2 of 3 rows rejected \((empty_text 1|, |text_not_string 1){3}\)", shown)
     assert "input.max_rejected_share" in shown
+
+
+def test_a_row_over_several_lines_is_exported_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{"id": "a", "text": "hello"}, {"id": "b", "text": 5}], indent=2), encoding="utf-8")
+    run = tmp_path / "run"
+    redactory.curate({"input": {"path": str(path), "id": "id"}}, output=run)
+    exported = Path(redactory.quarantine_export(run)["out"])
+    [line] = exported.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line) == {"id": "b", "text": 5}

@@ -934,3 +934,19 @@ def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> 
         "engine_error",
         [ReplacedSpan(0, 1, "PERSON")],
     ]
+
+
+def test_a_configuration_for_conversations_hides_no_text_of_a_copy(tmp_path: Path) -> None:
+    """Neither speakers' labels nor what is written before a separator of documents."""
+    said = "Mary Smith wrote: call 555-123-4567\x1f bye"
+    rows = [{"id": 1, "messages": [{"role": "user", "content": said}]}]
+    path, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    redact(path, out, config={"input": {"text": "messages"}, "segment": {"mode": "turn"}})
+    [row] = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    content = row["messages"][0]["content"]
+    assert "555-123-4567" not in content
+    assert content.endswith("\x1f bye")
+    line = "5551234567: that is me\n(555) 123-4567: and this"
+    path, out = write_rows(tmp_path / "lines.jsonl", [{"id": 1, "text": line}]), tmp_path / "copy.jsonl"
+    redact(path, out, config={"segment": {"mode": "turn", "speaker": r"[^:\n]{1,20}:[ \t]+"}})
+    assert "123" not in json.loads(out.read_text(encoding="utf-8"))["text"]

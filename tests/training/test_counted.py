@@ -25,7 +25,7 @@ from redactory.redaction.shards import COUNTED, list_parts, write_part
 from redactory.training import train_model
 from redactory.training.accounting import Spending
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
-from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
+from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta, plan_count_selection
 from redactory.training.data import count_public_occurrences, read_public_texts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
@@ -298,3 +298,10 @@ def test_users_have_every_selection_once_and_every_training(tmp_path: Path, name
     assert specs[0].spending is not None
     due = (*(one.spending for one in specs if one.spending), *(OWN.compute_user_spending(),) * len(set(names)))
     assert found.values["epsilon_with_public"] == prove_group_epsilon(due, 1e-5, 1)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "texts"), [(1.0, 0.05, 4), (1.0, 0.09, 1), (50.0, 0.09, 1)])
+def test_a_plan_of_a_large_delta_lists_no_delta_above_one(epsilon: float, delta: float, texts: int) -> None:
+    rows = plan_count_selection(epsilon, delta, texts)["year"]
+    assert rows
+    assert all(row["delta"] < 1.0 for row in rows)

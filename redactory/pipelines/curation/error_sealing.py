@@ -26,6 +26,7 @@ _FIXES = {
     errno.EDQUOT: ("the disk is full for this user", "make room, or have the quota raised"),
     errno.EFBIG: ("a file exceeds the size limit", "raise the limit (ulimit -f)"),
     errno.EROFS: ("{} cannot be written", "mount its file system for writing"),
+    errno.EPERM: ("{} belongs to another user", "give a folder that this user owns"),
     errno.EACCES: ("{} cannot be written", "give this user the right to write there"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
 }

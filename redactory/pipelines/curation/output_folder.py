@@ -202,9 +202,11 @@ def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
             f"{existing_folder} is not writable, so {output} cannot be created: give another output folder, or make "
             "it writable for this user"
         )
-    # an interrupted run has already written a part
-    existing_files = output.rglob("*") if output.is_dir() else ()
-    written_bytes = sum(entry.lstat().st_size for entry in existing_files if not entry.is_dir())
+    # an interrupted run has already written a part; a running one renames files
+    written_bytes = 0
+    with suppress(FileNotFoundError):
+        for entry in output.rglob("*") if output.is_dir() else ():
+            written_bytes += 0 if entry.is_dir() else entry.lstat().st_size
     needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - written_bytes)
     free, reserve = shutil.disk_usage(existing_folder).free, RESERVED_BYTES
     if free < needed + reserve:

@@ -31,7 +31,7 @@ from redactory.pipelines.curation.config import Config, ReleaseSettings, Replace
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.curation.segment import Segment, make_segmenter
+from redactory.pipelines.curation.segment import Segment, SegmentFunction, make_segmenter
 from redactory.redaction import (
     PUBLIC,
     RoutingDecision,
@@ -121,7 +121,11 @@ class Policy:
         self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        self._segment_text = make_segmenter(self._config.segment, self._config.input.has_multiple_texts)
+        segment, is_joined = self._config.segment, self._config.input.has_multiple_texts
+        self._segment_text, self._segment_joined = make_segmenter(segment), make_segmenter(segment, is_joined)
+        # a curation leaves a speaker's label in the vault, but in a copy it is text like any other
+        lines = segment.model_copy(update={"mode": "line"})
+        self._segment_copy = make_segmenter(lines if segment.mode == "turn" else segment)
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
@@ -193,11 +197,21 @@ class Policy:
             return partial(_replace_examples, lambda *_: replace, has_titles=False)
         return partial(_replace_examples, load_replacement(replace, self._config.detect.language).create_replacer)
 
-    def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
-        """Yield :meth:`route_example` of each text, in order and on demand; the engines process many at once."""
+    def route_many(self, texts: Iterable[str], *, joined: bool = False) -> Iterator[list[Example]]:
+        """Yield :meth:`route` of each text, in order and on demand; the engines process many at once.
+
+        ``joined``: each is a document as a curation joins its texts (``readers.documents.join_texts``).
+        """
+        return self._process_many(texts, self._segment_joined if joined else self._segment_text)
+
+    def read_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
+        """Yield the examples of each text for a copy of it: as :meth:`route_many`, but with speakers' labels."""
+        return self._process_many(texts, self._segment_copy)
+
+    def _process_many(self, texts: Iterable[str], segment_text: SegmentFunction) -> Iterator[list[Example]]:
         remaining, release = _iterate_checked_texts(texts), self._config.release
         while batch := list(islice(remaining, _BATCH_SIZE)):
-            cut = [self._segment_text(text) for text in batch]
+            cut = [segment_text(text) for text in batch]
             detections = self._load_detector().detect([segment.text for pieces in cut for segment in pieces])
             for pieces in cut:
                 segments = [segment.text for segment in pieces]
@@ -221,7 +235,7 @@ class Policy:
     def _iterate_processed_texts(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
         """Yield each text with its examples; ``InputError`` at the first text with a quarantined example."""
         originals, inputs = tee(_iterate_checked_texts(texts))
-        for number, (text, examples) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
+        for number, (text, examples) in enumerate(zip(originals, self.read_many(inputs), strict=False), 1):
             failures = sorted({example.failure for example in examples if example.failure is not None})
             if failures:
                 raise InputError(

@@ -555,7 +555,7 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
     keys = [f"{text.key}: " if isinstance(text, KeyedText) and text.key else "" for text in texts]
     searched = [key + text if text.strip() else "" for key, text in zip(keys, texts, strict=True)]
     distinct = [text for text in dict.fromkeys(searched) if text]
-    examples = dict(zip(distinct, policy.route_many(distinct), strict=True))
+    examples = dict(zip(distinct, policy.read_many(distinct), strict=True))
     return [_list_strict_spans(examples.get(text, []), len(key)) for text, key in zip(searched, keys, strict=True)]
 
 

@@ -80,8 +80,9 @@ def scan(
     counts, text_count, unread = RowCounts(settings.input), 0, 0
     for name, format_, entries in _iterate_texts(sources, texts, counts):
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
+        is_joined = settings.input.has_multiple_texts and format_ != "text"
         for text_count, (document, examples) in enumerate(
-            _route_documents(choose_policy, entries, rejected), before + 1
+            _route_documents(choose_policy, entries, rejected, is_joined), before + 1
         ):
             quarantined.update(example.failure for example in examples if example.failure is not None)
             counted_spans = [s for e in examples for s in e.spans if policy == "conservative" or s.policy == "strict"]
@@ -125,7 +126,10 @@ def _iterate_texts(
 
 
 def _route_documents(
-    choose_policy: Callable[[Document], Policy], entries: Iterable[Document | Rejection], rejected: Counter[str]
+    choose_policy: Callable[[Document], Policy],
+    entries: Iterable[Document | Rejection],
+    rejected: Counter[str],
+    is_joined: bool,
 ) -> Iterator[tuple[Document, list[Example]]]:
     def read_documents() -> Iterator[Document]:
         for entry in entries:
@@ -136,7 +140,9 @@ def _route_documents(
 
     for policy, group in groupby(read_documents(), choose_policy):
         documents, searched = tee(group)
-        yield from zip(documents, policy.route_many(document.text for document in searched), strict=True)
+        texts = (document.text for document in searched)
+        results = policy.route_many(texts, joined=True) if is_joined else policy.read_many(texts)
+        yield from zip(documents, results, strict=True)
 
 
 def _list_span_locations(

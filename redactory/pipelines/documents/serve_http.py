@@ -121,7 +121,7 @@ class HttpService:
         def process_text(text: str) -> tuple[Any, str | None]:
             if len(text) > MAX_TEXT_CHARS:
                 return None, "too_long"
-            examples = self.policy.route(text)
+            [examples] = self.policy.read_many([text])
             failure = next((example.failure for example in examples if example.failure), None)
             return (None, failure) if failure else (work(text, examples), None)
 

@@ -315,7 +315,7 @@ def label_active(
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
     documents = list[tuple[str, list[Example]]]()
-    for number, (text, examples) in enumerate(zip(texts, span_policy.route_many(texts), strict=True), 1):
+    for number, (text, examples) in enumerate(zip(texts, span_policy.route_many(texts, joined=True), strict=True), 1):
         if all(example.failure is None for example in examples):
             documents.append((text, examples))
         progress("choose", number, len(texts), "documents")

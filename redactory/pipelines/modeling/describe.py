@@ -125,7 +125,7 @@ def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> d
     ]
     split_counts, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with report_start_and_end(progress, "try the policies"):
-        for examples in policy.route_many(texts):
+        for examples in policy.route_many(texts, joined=True):
             for example in examples:
                 split_counts[example.split] += 1
                 reasons.update(example.reasons)

@@ -187,7 +187,9 @@ def _summarize_caps(run: RunFolder, config: Config) -> dict[str, Any]:
         train_settings.epsilon, train_settings.delta, round(train_settings.expected_batch_size), steps
     )
     choices = uedp.bounded_accounting.compare_caps(
-        uedp.units.read_unit_incidence(run, train_settings.units), train_settings.units.privacy_unit, target=target
+        uedp.units.read_unit_incidence(run, train_settings.units, train_settings.has_whole_conversations),
+        train_settings.units.privacy_unit,
+        target=target,
     )
     return {"note": COUNTED_NOTE, "target": train_settings.epsilon, **choices}
 

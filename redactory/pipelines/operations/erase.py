@@ -453,7 +453,9 @@ def find_expired_originals(
         run = job.get_run_folder(name)
         if record.type == Event.HELD or not is_finished(run):
             continue
-        purged = read_manifest(run).get("purged", ())
+        # state/ fills again with each new sample
+        is_full = run.samples.exists() or run.list_tracebacks()
+        purged = {*read_manifest(run).get("purged", ())} - ({"state"} if is_full else set())
         kinds = tuple(
             kind
             for kind in ORIGINAL_KINDS

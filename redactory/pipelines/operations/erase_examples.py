@@ -36,6 +36,7 @@ from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
 from redactory.pipelines.curation.stages.examples import QUARANTINED, count_records, count_spans, select_split_rows
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.readers.formats import QUARANTINED_BYTES, REPEATED_KEY
 from redactory.redaction import (
     MASK,
     PRIVATE,
@@ -128,30 +129,37 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             if row["kind"] != "row":
                 continue
             text = (row["content"] or b"").decode("utf-8", "replace")
-            row_ids = None if row["reason"] == DUPLICATE_ID else parse_row_ids(text, columns)
-            # content that is not a JSON object is the person's if it contains one of the ids as a word
-            row_documents, row_users = ([i] for i in row_ids) if row_ids else (pattern.findall(text),) * 2
+            row_ids = None if row["reason"] in (DUPLICATE_ID, REPEATED_KEY) else parse_row_ids(text, columns)
+            # content without certain ids is the person's if it contains one of the ids as a word; CSV doubles a quote
+            words = () if row_ids else pattern.findall(text) + pattern.findall(text.replace('""', '"'))
+            row_documents, row_users = ([i] for i in row_ids) if row_ids else (words, words)
             matched = person.doc_ids.intersection(row_documents) | {users[i] for i in row_users if i in users}
             if matched:
                 result.ids |= matched
                 result.rows[path.name].append(index)
                 result.reasons[row["reason"]] += 1
-            # rows of a CSV file, compressed or not, name their ids between separators
-            elif row_ids is None and (row["reason"] == DUPLICATE_ID or not _TABLE_NAME.search(row["source"] or "")):
+            # a whole row of a CSV file, compressed or not, names its ids between separators
+            elif row_ids is None and (
+                row["reason"] == DUPLICATE_ID
+                or len(row["content"] or b"") >= QUARANTINED_BYTES
+                or not _TABLE_NAME.search(row["source"] or "")
+            ):
                 result.unsearchable += 1
     return result
 
 
 def parse_row_ids(text: str, columns: InputSettings) -> tuple[str | None, str | None] | None:
-    """Return the ids of document and user of a row that is a JSON object, else None."""
+    """Return the ids of document and user of a row that is a JSON object with one of them, else None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
         return None
-    ids = [value.get(column) for column in (columns.id, columns.user)]
-    return (None if ids[0] is None else str(ids[0]), None if ids[1] is None else str(ids[1]))
+    document, user = (value.get(column) for column in (columns.id, columns.user))
+    if document is user is None or not all(one is None or isinstance(one, str | int) for one in (document, user)):
+        return None
+    return (None if document is None else str(document), None if user is None else str(user))
 
 
 # A run without the person: its stages again, from redaction on, below ``state/reissue/files``.

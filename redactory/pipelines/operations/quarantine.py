@@ -178,7 +178,8 @@ def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSet
     if not content:
         return "nothing of them could be read"
     if kind != "text":
-        return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
+        # a value may stand on several lines; inside a JSON string there is no line end
+        return b" ".join(content.removeprefix("\ufeff".encode()).splitlines()) + b"\n"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

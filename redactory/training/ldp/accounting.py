@@ -177,7 +177,7 @@ def calibrate_message_noise(
     """
     if compare_examples(encoder_costs, Relation.SUBSTITUTION).bound_epsilon(delta).upper >= epsilon:
         raise GuaranteeError(
-            f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be sent"
+            f"the training of the encoder alone spends epsilon {format_upper(epsilon)} or more: no message can be sent"
         )
 
     def make_comparison(noise: float) -> Comparison:

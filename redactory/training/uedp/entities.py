@@ -138,6 +138,8 @@ class EntityNames:
             (self._normalize_entry("aliases", row, a), self._normalize_entry("aliases", row, b)) for row, (a, b) in rows
         ]
         table = {alias: canonical for alias, canonical in pairs if alias != canonical}
+        if len(table) < len({pair for pair in pairs if pair[0] != pair[1]}):
+            raise ConfigurationError("entities.aliases: one alias, in two spellings, stands for two values")
         resolved = {}
         for alias in table:
             canonical, seen = table[alias], {alias}

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _VAULT_COLUMNS = ["example_id", "text"]
 _EXAMPLE_COLUMNS = ["example_id", "user", "decision", "dup_of", "document"]
+_COPY_COLUMNS = ["example_id", "user", "decision", "dup_of", "earlier_run"]
 _SPAN_COLUMNS = ["example_id", "start", "end", "label", "policy"]
 _PRIORITY_BYTES = 8
 TableRow = tuple[Any, ...]
@@ -125,8 +126,9 @@ def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "are one example depends on the selection: set copies to keep, or curate with private_mode exact"
         )
     holders_by_example: dict[int, list[bytes]] = {}
-    for point, user, decision, original, _ in read_columns(run.examples, _EXAMPLE_COLUMNS):
-        if decision == "duplicate":
+    for point, user, decision, original, earlier_run in read_columns(run.examples, _COPY_COLUMNS):
+        # what an earlier run has is not trained on here
+        if decision == "duplicate" and earlier_run is None:
             if original is None:
                 raise CheckFailed(f"audit/examples does not record which example {point} repeats")
             holders_by_example.setdefault(original, []).append(bytes.fromhex(user))

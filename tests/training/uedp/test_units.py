@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal_folder
-from redactory.redaction.shards import EXAMPLES, list_parts, read_batches, write_part
+from redactory.redaction.shards import EXAMPLES, list_parts, read_batches, read_part, write_part
 from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, load_high_degree_list
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder, count_degrees, get_columns
 from redactory.training.uedp.units import load_entity_names, read_incidence
@@ -83,6 +84,10 @@ def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
     with pytest.raises(ConfigurationError, match="cycle") as caught:
         names(aliases={"Secretname": "Other", "Other": "Third", "Third": "Secretname"})
     assert "Secretname" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="one alias, in two spellings") as caught:
+        names(aliases={"JFK": "John Kennedy", "Mr. JFK": "Airport"})
+    assert "JFK" not in str(caught.value)
+    names(aliases={"JFK": "John Kennedy", "jfk": "john kennedy"})
 
 
 def test_categories_hubs_and_the_clients_list_decide_what_counts() -> None:
@@ -265,6 +270,19 @@ def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> 
         read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), merge=True)
     with pytest.raises(CheckFailed, match="which example 0 repeats"):
         read_incidence(write_run(tmp_path / "bloom", dup_of=(UNKNOWN, None, None, None)), names(), merge=True)
+
+
+def test_a_repeat_of_an_earlier_run_is_no_copy_in_this_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN", dup_of=(UNKNOWN, None, None, None))
+    (path, *_), earlier = list_parts(run.examples), EXAMPLES.field("earlier_run").type
+    table = read_part(path)
+    values = [None if decision != "duplicate" else "monday" for decision in table["decision"].to_pylist()]
+    place = table.schema.get_field_index("earlier_run")
+    write_part(path, table.set_column(place, "earlier_run", pa.array(values, earlier)))
+    body = {name: value for name, value in json.loads(run.manifest.read_text()).items() if name != "files"}
+    folders = (run.vault, run.examples, run.spans)
+    seal_folder(run, body, [part for folder in folders for part in list_parts(folder)])
+    assert shape(read_incidence(run, names(), merge=True)) == {1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
 
 
 def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ def build_metadata_columns(
     for number, name in enumerate(settings.metadata_columns):
         pairs = zip(rows, segments, strict=True)
         values_per_example = [values[number] for values, document_segments in pairs for _ in document_segments]
-        columns[name] = pa.array(values_per_example, schema.field(name).type)
+        is_number = pa.types.is_floating(schema.field(name).type)
+        # a large integer loses its last digits beside a fraction
+        given = [float(v) if is_number and v is not None else v for v in values_per_example]
+        columns[name] = pa.array(given, schema.field(name).type)
     return columns
 
 
