@@ -77,6 +77,13 @@ def test_texts_are_masked_and_what_fails_is_not_passed_on(client: TestClient) ->
     assert client.get("/health").json() == {"status": "ok", "policy": Policy(SETTINGS).hash}
 
 
+def test_speakers_are_masked_too() -> None:
+    settings = load_text_config({"segment": {"mode": "turn"}})
+    with TestClient(HttpService(settings, DigitDetector()).make_app()) as client:
+        answer = client.post("/redact", json={"texts": ["5551234: call 55"]})
+    assert answer.json()["texts"] == ["<MASK>: call <MASK>"]
+
+
 def test_a_request_chooses_the_replacement(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDACTORY_KEY", raising=False)
     body = {"texts": ["7 and 8", "8 and 8"], "replace": "number"}
