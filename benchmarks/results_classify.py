@@ -118,7 +118,7 @@ def classify() -> Row:
     }
 
 
-_AIMS, _KINDS = {"ag": 0.66, "sst": 0.70}, ("bag", "lstm")
+_AIMS, _RECIPE_RATES = {"ag": 0.66, "sst": 0.70}, {"bag": 0.1, "lstm": 0.015}
 
 
 def recipe() -> Row:
@@ -165,7 +165,14 @@ def recipe() -> Row:
                 for row in sorted(checks, key=lambda row: (row["corpus"], row["kind"], row["epsilon"]))
             ),
         ),
-        **{kind: [row["accuracy"] >= _AIMS[row["corpus"]] for row in checks if is_kind(row, kind)] for kind in _KINDS},
+        "rates_are_best": all(
+            cells[kind, _RECIPE_RATES[kind], epsilon]["accuracy"] >= row["accuracy"]
+            for (kind, _, epsilon), row in cells.items()
+        ),
+        **{
+            kind: [row["accuracy"] >= _AIMS[row["corpus"]] for row in checks if is_kind(row, kind)]
+            for kind in _RECIPE_RATES
+        },
     }
 
 

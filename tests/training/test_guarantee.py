@@ -388,3 +388,13 @@ def test_a_figure_is_confirmed_by_a_second_accountant_or_listed_as_not(trainer: 
         finite = [one for one in (value.values() if isinstance(value, dict) else [value]) if one is not None]
         once = {one.partition(" ")[0] for one in found.unconfirmed}
         assert bool(finite) == (bool(found.bounds.get(name)) or name in once), name
+
+
+def test_too_little_noise_guarantees_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    card = train_model(run, make_small_settings(seed=None, noise_multiplier=1e-4))["guarantee"]
+    assert card["epsilon"] is None
+    assert not card["holds"]
+    assert "the noise is too small" in card["holds_reason"]
+    composed = make_composed_card([(run, "crt")])
+    assert (composed["holds"], composed["holds_reason"]) == (False, card["holds_reason"])

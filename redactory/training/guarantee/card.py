@@ -28,6 +28,7 @@ from redactory.training.guarantee.metrics import (
     Metrics,
     compute_epsilons,
     compute_unit_metrics,
+    find_unproved_reason,
     make_null_metrics,
     require_reasons,
     select_titles,
@@ -197,6 +198,7 @@ def _make_common_card(
 ) -> dict[str, Any]:
     """Make what every card has, whatever it protects, and add its ``details``."""
     require_reasons(metrics.values, metrics.reasons)
+    failure_reason = spec.failure_reason or find_unproved_reason(metrics.reasons)
     sampler = spec.mechanism.sampler if spec.mechanism else None
     keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
     encoder = _describe_encoder(facts)
@@ -209,8 +211,8 @@ def _make_common_card(
         "trainer": facts.settings.trainer,
         "task": facts.settings.task,
         **({"classes": list(facts.settings.classes)} if facts.settings.task == "classify" else {}),
-        "holds": spec.failure_reason is None,
-        "holds_reason": spec.failure_reason,
+        "holds": failure_reason is None,
+        "holds_reason": failure_reason,
         "seeded": facts.seeded,
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
         **({"base": facts.base} if START_KEY in (facts.base or {}) else {}),

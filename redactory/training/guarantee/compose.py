@@ -28,6 +28,7 @@ from redactory.training.guarantee.metrics import (
     Metrics,
     add_user_epsilon_with_public_texts,
     compute_epsilons,
+    find_unproved_reason,
     make_null_metrics,
     require_reasons,
 )
@@ -136,6 +137,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
         for member in models_read
     ]
     composed = (_compose_unit_level_card if of_units else _compose_example_level_card)(models_read, delta, refusals)
+    reason = reason or find_unproved_reason(composed["reasons"])
     return {**composed, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
 
 

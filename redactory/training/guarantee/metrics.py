@@ -10,7 +10,7 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import ConfirmedEpsilon, Spendings, compare_examples, compare_units, confirm_epsilon
-from redactory.training.accounting.comparisons import NO_FINITE_EPSILON
+from redactory.training.accounting.comparisons import NO_FINITE_EPSILON, NO_PROVED_EPSILON
 from redactory.training.accounting.published_epsilons import describe_published_crt
 from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee import WORDS
@@ -119,6 +119,12 @@ def require_reasons(values: dict[str, Any], reasons: dict[str, str]) -> None:
     unexplained = [name for name, value in values.items() if value is None and name not in reasons]
     if unexplained:
         raise GuaranteeError(f"there is no reason for {', '.join(unexplained)}")
+
+
+def find_unproved_reason(reasons: Mapping[str, str]) -> str | None:
+    """Return the reason if ``epsilon`` is null because the noise is too small: then nothing is guaranteed."""
+    reason = reasons.get("epsilon")
+    return reason if reason in (NO_FINITE_EPSILON, NO_PROVED_EPSILON) else None
 
 
 # Sensitive spans and examples.

@@ -16,7 +16,7 @@ from redactory.foundation.settings import Settings
 from redactory.training.accounting import Spendings, make_event_tree, published_epsilons
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import describe_accountants
-from redactory.training.guarantee.metrics import Metrics, require_reasons
+from redactory.training.guarantee.metrics import Metrics, find_unproved_reason, require_reasons
 from redactory.training.ldp.accounting import (
     FixedSends,
     HiddenSampling,
@@ -130,6 +130,7 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     metrics.copy_value("epsilon_sound", "epsilon")
     require_reasons(metrics.values, metrics.reasons)
     seeded = settings.seed is not None
+    failure_reason = _WORDS["seeded"] if seeded else find_unproved_reason(metrics.reasons)
     spent = make_message_spending(noise, settings.vectors, way)
     vectors = "two noisy vectors" if settings.pairs else "a noisy vector"
     vectors += " for each token place" if settings.represent == "token" else ""
@@ -139,8 +140,8 @@ def make_service_card(name: str, settings: LdpSettings, encoder: SentenceEncoder
     return {
         "format": FORMAT,
         "service": name,
-        "holds": not seeded,
-        "holds_reason": _WORDS["seeded"] if seeded else None,
+        "holds": failure_reason is None,
+        "holds_reason": failure_reason,
         "seeded": seeded,
         **_describe_messages(settings, noise, spendings, metrics),
         "classes": list(settings.classes),

@@ -41,6 +41,12 @@ def test_the_figures_are_those_of_the_theory(sends: int, epsilon: float) -> None
     json.dumps(found, allow_nan=False)
 
 
+def test_too_little_noise_guarantees_nothing() -> None:
+    found = card(noise_multiplier=1e-4)
+    assert (found["epsilon"], found["holds"]) == (None, False)
+    assert "the noise is too small" in found["holds_reason"]
+
+
 def test_a_pair_moves_further_and_costs_more() -> None:
     one, two = card(clip_norm=3.0), card(clip_norm=3.0, pairs=True)
     assert one["sensitivity"] == 6.0
