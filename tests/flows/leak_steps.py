@@ -74,7 +74,7 @@ LATER = {
     "masked": ("redactory.pipelines.documents.redact:redact",),
     "written": ("redactory.pipelines.modeling.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route_example",),
-    "scan": ("redactory.pipelines.curation.policy:Policy.route_many", "redactory.redaction.mask:route_example"),
+    "scan": ("redactory.pipelines.curation.policy:Policy._process_many", "redactory.redaction.mask:route_example"),
     "person": ("redactory.redaction.name_search:NameSearch.find_matches",),
     "access": ("redactory.pipelines.operations.access:_mask_others",),
     "erase": (

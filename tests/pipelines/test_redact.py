@@ -928,7 +928,7 @@ def test_no_planted_secret_is_left_in_any_format(tmp_path: Path, caplog: pytest.
 def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> None:
     hit = SimpleNamespace(start=0, end=1, label="PERSON", score=1.0, policy="strict")
     read, lost = (SimpleNamespace(failure=failure, spans=[hit]) for failure in (None, "engine_error"))
-    policy: Any = SimpleNamespace(route_many=lambda texts: [[read], [read, lost]][: len(texts)])
+    policy: Any = SimpleNamespace(read_many=lambda texts: [[read], [read, lost]][: len(texts)])
     assert _find_strict_spans(policy, ["a", "b", "a"]) == [
         [ReplacedSpan(0, 1, "PERSON")],
         "engine_error",
