@@ -281,7 +281,13 @@ class Checkpoint:
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
         network = {name: p.detach().cpu() for name, p in get_trainable_parameters(self.network).items()}
-        memory = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
+        memory = [
+            {
+                index: {key: value.cpu() if isinstance(value, torch.Tensor) else value for key, value in one.items()}
+                for index, one in optimizer.state_dict()["state"].items()
+            }
+            for optimizer in self.optimizers
+        ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
         if self.kept is not None and self.kept.weights is not None:
             state |= {"kept": self.kept.weights.cpu(), "kept_loss": self.kept.loss}
