@@ -77,7 +77,7 @@ def wrap_network(network: nn.Module, task: str, losses: LossFunction | None) -> 
 
 
 def require_trainable_network(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
-    """Raise ``ConfigurationError`` if ``network`` is on another device, too coarse or small, or not clipped exactly."""
+    """Raise ``ConfigurationError`` if ``network`` has another device or type, is too small, or not clipped exactly."""
     if network.device.type != settings.device:
         raise ConfigurationError(
             f"train.device: the network is on {network.device.type}, but {settings.device} is configured: "

@@ -216,3 +216,10 @@ def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
         {**same, "text": "broken too", "position": 1, "turn": 1, "role": "assistant"},
     ]
     assert json.loads((run / "manifest.json").read_text())["columns"]["role"] == "string"
+
+
+def test_a_number_that_a_column_cannot_hold_exactly_is_refused_by_the_name_of_its_column(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "text": f"hello {n}", "meta": {"size": n}} for n in (9007199254740993, 1.5)]
+    with pytest.raises(CheckFailed, match=r"'meta\.size' has an integer that its column cannot hold") as caught:
+        _run(tmp_path, rows, metadata_columns=["meta.size"], allow_personal_columns=["meta.size"])
+    assert "9007199254740993" not in str(caught.value)

@@ -472,6 +472,10 @@ def test_a_copy_has_its_speakers_masked_and_a_curation_leaves_them_in_the_vault(
     path = write_rows(tmp_path / "rows.jsonl", [{"text": SIGNED}])
     found = redactory.scan([path], config=TURN_CONFIG, detector=DigitDetector())
     assert found["by_label"] == {"NUMBER": 2}
+    chats = write_rows(tmp_path / "chats.jsonl", [{"messages": [{"role": "user", "content": SIGNED}]}])
+    of_chats = {**TURN_CONFIG, "input": {"text": "messages"}}
+    found = redactory.scan([chats], config=of_chats, detector=DigitDetector())
+    assert found["by_label"] == {"NUMBER": 2}
 
 
 @pytest.mark.parametrize("mark", ["\x1f", "\x1e", "\x1e12\x1f"])

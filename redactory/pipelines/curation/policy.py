@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice, tee
+from itertools import islice, product, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,8 +105,10 @@ class Policy:
     """Apply both policies of a configuration to texts; immutable, identified by its hash.
 
     A text is cut into examples as :func:`redactory.curate` cuts a document (``segment.mode``), and the split is decided
-    for each example, or for its document (``release.unit``). The results equal those of a curation with this
-    configuration. The engines are loaded on first use, which takes seconds: keep the object.
+    for each example, or for its document (``release.unit``). The results of ``route`` equal those of a curation with
+    this configuration; ``scan`` and ``redact`` also read speakers' labels, which a curation keeps in the vault.
+
+    The engines are loaded on first use, which takes seconds: keep the object.
 
     Threads may share one policy, and several policies: engines read for one thread at a time. A policy can be copied
     and pickled for spawned processes, joblib, Spark or Ray: the copy contains the configuration, and each process loads
@@ -121,11 +123,13 @@ class Policy:
         self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        segment, is_joined = self._config.segment, self._config.input.has_multiple_texts
-        self._segment_text, self._segment_joined = make_segmenter(segment), make_segmenter(segment, is_joined)
-        # a curation leaves a speaker's label in the vault, but in a copy it is text like any other
-        lines = segment.model_copy(update={"mode": "line"})
-        self._segment_copy = make_segmenter(lines if segment.mode == "turn" else segment)
+        segment, is_multiple = self._config.segment, self._config.input.has_multiple_texts
+        # a curation keeps a speaker's label in the vault, but in a copy it is text like any other
+        whole = segment.model_copy(update={"mode": "line"}) if segment.mode == "turn" else segment
+        self._segmenters = {
+            (is_copy, joined): make_segmenter(whole if is_copy else segment, joined and is_multiple)
+            for is_copy, joined in product((False, True), repeat=2)
+        }
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
@@ -202,11 +206,11 @@ class Policy:
 
         ``joined``: each is a document as a curation joins its texts (``readers.documents.join_texts``).
         """
-        return self._process_many(texts, self._segment_joined if joined else self._segment_text)
+        return self._process_many(texts, self._segmenters[False, joined])
 
-    def read_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
-        """Yield the examples of each text for a copy of it: as :meth:`route_many`, but with speakers' labels."""
-        return self._process_many(texts, self._segment_copy)
+    def read_many(self, texts: Iterable[str], *, joined: bool = False) -> Iterator[list[Example]]:
+        """Yield the examples of each text for a copy: as :meth:`route_many`, but speakers' labels are read too."""
+        return self._process_many(texts, self._segmenters[True, joined])
 
     def _process_many(self, texts: Iterable[str], segment_text: SegmentFunction) -> Iterator[list[Example]]:
         remaining, release = _iterate_checked_texts(texts), self._config.release

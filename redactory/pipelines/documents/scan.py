@@ -55,27 +55,14 @@ def scan(
     Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
-    changes = {
-        "text": text_column,
-        "encoding": encoding,
-        "metadata_columns": None if language_column is None else (language_column,),
-    }
+    columns = None if language_column is None else (language_column,)
+    changes = {"text": text_column, "encoding": encoding, "metadata_columns": columns}
     settings = load_text_config(config, [str(path) for path in paths] or ("-",), **changes)
     span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
-    choose_language = make_language_chooser(settings.detect)
-
-    @cache
-    def load_policy(language: str) -> Policy:
-        detect = set_language(settings.detect, language)
-        return Policy(settings.model_copy(update={"detect": detect}), detector)
-
-    def choose_policy(document: Document) -> Policy:
-        if language_column is None or document.kept is None:
-            return span_policy
-        return load_policy(choose_language(parse_metadata_values(document)[0]))
-
+    # other kept columns than that of the language may come from the configuration
+    choose_policy = _make_policy_chooser(span_policy, settings, detector) if columns else lambda _: span_policy
     files, listed_spans, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
     counts, text_count, unread = RowCounts(settings.input), 0, 0
     for name, format_, entries in _iterate_texts(sources, texts, counts):
@@ -114,6 +101,23 @@ def scan(
     }
 
 
+def _make_policy_chooser(
+    default: Policy, settings: Config, detector: TextDetector | None
+) -> Callable[[Document], Policy]:
+    """Return a function that chooses the policy of a row by its kept language, or ``default`` without one."""
+    choose_language = make_language_chooser(settings.detect)
+
+    @cache
+    def load_policy(language: str) -> Policy:
+        detect = set_language(settings.detect, language)
+        return Policy(settings.model_copy(update={"detect": detect}), detector)
+
+    def choose_policy(document: Document) -> Policy:
+        return default if document.kept is None else load_policy(choose_language(parse_metadata_values(document)[0]))
+
+    return choose_policy
+
+
 def _iterate_texts(
     sources: Iterable[Source], texts: Sequence[str], counts: RowCounts
 ) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
@@ -141,8 +145,7 @@ def _route_documents(
     for policy, group in groupby(read_documents(), choose_policy):
         documents, searched = tee(group)
         texts = (document.text for document in searched)
-        results = policy.route_many(texts, joined=True) if is_joined else policy.read_many(texts)
-        yield from zip(documents, results, strict=True)
+        yield from zip(documents, policy.read_many(texts, joined=is_joined), strict=True)
 
 
 def _list_span_locations(

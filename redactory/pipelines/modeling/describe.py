@@ -111,7 +111,7 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
 def _list_safe_column_names(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
     """Return the column names; one that is not a single word may be data, and is searched."""
     names = [name for name in columns if not is_field_name(name, settings.detect.language)]
-    results = zip(names, policy.route_many(names), strict=True)
+    results = zip(names, policy.read_many(names), strict=True)
     spans = {name: [span for one in examples for span in one.spans] for name, examples in results}
     personal = {name for name, found_spans in spans.items() if any(span.policy == "strict" for span in found_spans)}
     return ["(a name that looks personal)" if name in personal else name for name in columns]

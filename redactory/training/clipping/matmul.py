@@ -58,7 +58,7 @@ def disable_autocast(device: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def refuse_autocast() -> Iterator[None]:
-    """Raise ``ConfigurationError`` if code inside the block turns autocast on, as networks of accelerate do."""
+    """Raise ``ConfigurationError`` if any code turns autocast on meanwhile, as networks that accelerate prepared do."""
     enter = torch.autocast.__enter__
 
     def refuse_or_enter(self: torch.autocast) -> Any:

@@ -150,5 +150,5 @@ def _require_supported_arguments(arguments: Any, precision: str) -> None:
         raise ConfigurationError("load_best_model_at_end: the loop saves its last weights; set it to False")
     if precision != "no":
         raise ConfigurationError(
-            f"{precision}: noisy steps need float32; set it to False (TrainSettings.precision is for noise-free steps)"
+            f"{precision}: noisy steps need float32; turn it off (TrainSettings.precision is for noise-free steps)"
         )

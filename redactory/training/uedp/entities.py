@@ -137,9 +137,10 @@ class EntityNames:
         pairs = [
             (self._normalize_entry("aliases", row, a), self._normalize_entry("aliases", row, b)) for row, (a, b) in rows
         ]
-        table = {alias: canonical for alias, canonical in pairs if alias != canonical}
-        if len(table) < len({pair for pair in pairs if pair[0] != pair[1]}):
-            raise ConfigurationError("entities.aliases: one alias, in two spellings, stands for two values")
+        table: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for row, (alias, canonical) in enumerate(pairs, 1):
+            if alias != canonical and table.setdefault(alias, canonical) != canonical:
+                raise ConfigurationError(f"entities.aliases: entry {row} gives an alias above another value; keep one")
         resolved = {}
         for alias in table:
             canonical, seen = table[alias], {alias}

@@ -89,10 +89,14 @@ def build_metadata_columns(
     for number, name in enumerate(settings.metadata_columns):
         pairs = zip(rows, segments, strict=True)
         values_per_example = [values[number] for values, document_segments in pairs for _ in document_segments]
-        is_number = pa.types.is_floating(schema.field(name).type)
-        # a large integer loses its last digits beside a fraction
-        given = [float(v) if is_number and v is not None else v for v in values_per_example]
-        columns[name] = pa.array(given, schema.field(name).type)
+        try:
+            columns[name] = pa.array(values_per_example, schema.field(name).type)
+        except pa.ArrowInvalid:
+            # the library's message quotes the value
+            raise CheckFailed(
+                f"input.metadata_columns: '{name}' has an integer that its column cannot hold exactly (beyond 64 bits, "
+                "or 53 beside fractions): write the column as text"
+            ) from None
     return columns
 
 
