@@ -15,10 +15,10 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import ahocorasick
 import regex
@@ -39,6 +39,8 @@ _REPLACEMENTS = {
 # invisible marks, which have no combining class
 _INVISIBLE_MARKS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _NEEDS_FOLDING = re.compile("[^!-~]{2,}|[^ -_a-~]")
+# re would split a word at its vowel signs
+_TOKEN = regex.compile(r"\w+|[^\w\s]")
 
 
 def fold_text(text: str) -> MappedText:
@@ -59,6 +61,12 @@ def fold_text(text: str) -> MappedText:
 def fold_term(term: str) -> str:
     """Fold a term as in a folded text; empty if nothing of it is visible."""
     return fold_text(term).text.strip(" ")
+
+
+def split_tokens(text: str) -> list[tuple[str, int, int]]:
+    """Return the folded words and signs of ``text``, each with its range of source code points."""
+    folded = fold_text(text)
+    return [(match[0], *folded.get_source_range(*match.span())) for match in _TOKEN.finditer(folded.text)]
 
 
 class _FoldTable(dict[str, str]):
@@ -205,17 +213,46 @@ def _check_label(label: object, location: str) -> str:
 
 
 DETECTOR = "list"
+Entry = TypeVar("Entry")
 # scripts without spaces: a word may end anywhere
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
 
+class TermSearch(Generic[Entry]):
+    """Finds every whole-word occurrence of folded terms (:func:`fold_term`), in any spelling, overlaps included.
+
+    An end of a term that is a letter or digit must be the end of a word.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._automaton = ahocorasick.Automaton()
+        for folded, entry in entries.items():
+            self._automaton.add_word(folded, (len(folded), entry))
+        if entries:
+            self._automaton.make_automaton()
+
+    def find_matches(self, text: str) -> Iterator[tuple[int, int, Entry]]:
+        """Yield the source range and the entry of each occurrence, in the order of their ends."""
+        if not len(self._automaton):
+            return
+        folded = fold_text(text)
+        letters = folded.text
+        for last, (length, entry) in self._automaton.iter(letters):
+            end = last + 1
+            start = end - length
+            if start and _is_within_word(letters[start - 1], letters[start]):
+                continue
+            if end < len(letters) and _is_within_word(letters[last], letters[end]):
+                continue
+            yield *folded.get_source_range(start, end), entry
+
+
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """One folded term: its length, the labels that deny it, and whether it is allowed."""
+    """The labels that deny a term, and whether it is allowed."""
 
-    length: int
     labels: tuple[str, ...]
     allowed: bool
 
@@ -224,8 +261,8 @@ class ListEngine:
     """Finds every whole-word occurrence of a denied term, overlaps included, with score 1.
 
     Also serves for a client's list of sensitive entities (the "entities" of UeDP). Terms match in any spelling
-    (:func:`fold_text`). An end of a term that is a letter or digit must be the end of a word; regular expressions match
-    as written. A match of an allowed term counts unless a denied term overlaps it.
+    (:class:`TermSearch`), regular expressions as written. A match of an allowed term counts unless a denied term
+    overlaps it.
     """
 
     def __init__(self, settings: ListSettings, language: str) -> None:
@@ -235,11 +272,7 @@ class ListEngine:
             (_compile_expression(term.removeprefix(_EXPRESSION_KEY)), every[term])
             for term in sorted(every.keys() - entries.keys())
         ]
-        self._automaton = ahocorasick.Automaton()
-        for folded, entry in entries.items():
-            self._automaton.add_word(folded, entry)
-        if entries:
-            self._automaton.make_automaton()
+        self._terms = TermSearch(entries)
 
     @classmethod
     def collect_fingerprint(cls, settings: ListSettings, language: str) -> dict[str, Any]:
@@ -268,7 +301,7 @@ class ListEngine:
         denied: set[Span] = set()
         allowed: set[tuple[int, int]] = set()
         try:
-            for start, end, entry in itertools.chain(self._find_matches(text), self._match_expressions(text)):
+            for start, end, entry in itertools.chain(self._terms.find_matches(text), self._match_expressions(text)):
                 denied.update(Span(start, end, label, 1.0, DETECTOR) for label in entry.labels)
                 if entry.allowed:
                     allowed.add((start, end))
@@ -276,20 +309,6 @@ class ListEngine:
             return EngineOutput(failure=TIMEOUT)
         spans = tuple(sorted(denied))
         return EngineOutput(spans=spans, allowed_ranges=tuple(_drop_overlapping_ranges(spans, sorted(allowed))))
-
-    def _find_matches(self, text: str) -> Iterator[tuple[int, int, ListEntry]]:
-        if not len(self._automaton):
-            return
-        folded = fold_text(text)
-        letters = folded.text
-        for last, entry in self._automaton.iter(letters):
-            end = last + 1
-            start = end - entry.length
-            if start and _is_within_word(letters[start - 1], letters[start]):
-                continue
-            if end < len(letters) and _is_within_word(letters[last], letters[end]):
-                continue
-            yield *folded.get_source_range(start, end), entry
 
     def _match_expressions(self, text: str) -> Iterator[tuple[int, int, ListEntry]]:
         for expression, entry in self._expressions:
@@ -304,7 +323,7 @@ def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
         labels.setdefault(term.folded_text, set()).add(term.label)
     allowed = {term.folded_text for term in load_terms(settings.allow, "detect.lists.allow")}
     return {
-        folded: ListEntry(len(folded), tuple(sorted(labels.get(folded, ()))), folded in allowed)
+        folded: ListEntry(tuple(sorted(labels.get(folded, ()))), folded in allowed)
         for folded in labels.keys() | allowed
     }
 

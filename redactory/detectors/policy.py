@@ -58,9 +58,6 @@ _NOT_HASHED: dict[str, Any] = {
 }
 
 
-_NEUTRAL_VALUES = {"public_labels": (), "profile": "text"}
-"""Settings added later, with the value that leaves a policy unchanged."""
-
 _MIN_PUBLIC_PROBABILITY = 0.9
 """Minimum P(public or non-entity) of each token of a public span."""
 
@@ -257,9 +254,8 @@ def compute_policy_hashes(settings: DetectSettings) -> dict[str, str]:
 
 
 def _build_policy_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
-    unset = {name: True for name, neutral in _NEUTRAL_VALUES.items() if getattr(settings, name) == neutral}
     dependencies: dict[str, Any] = {
-        "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED | unset, exclude_none=True),
+        "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED, exclude_none=True),
         "identities": identify_engines(settings),
         "hidden": VISIBLE_TEXT_SHA256,
         "versions": get_package_versions(*VERSIONED_PACKAGES),

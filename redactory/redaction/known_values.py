@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from redactory.detectors import Detection, Span
+from redactory.detectors.lists import TermSearch, fold_term
 from redactory.detectors.rules import iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import get_kind
 from redactory.redaction.replacements import ReplacedSpan
@@ -32,8 +33,8 @@ def add_known_occurrences(
 
     Only values that can identify somebody count (:func:`redactory.redaction.values.is_identifying`), and only names
     that were found with confidence; for a person's name also each part that is not a common word, for a name with
-    commas also the parts between them. Case is ignored, except for values made of common words. ``declared`` are values
-    with their labels.
+    commas also the parts between them. Values match in any spelling (:func:`redactory.detectors.lists.fold_text`),
+    those made of common words only as written. ``declared`` are values with their labels.
     """
     words = load_optional_words(language)
     known = [*declared.items()]
@@ -43,22 +44,20 @@ def add_known_occurrences(
             for span in row
             if span.score >= _MIN_NAME_SCORE or get_kind(span.label) not in _NAMES
         ]
-    values = {
-        value: label for known_value, of in known for value, label in _iter_name_parts(known_value.strip(), of, words)
-    }
-    if not values:
-        return [list(row) for row in spans]
-    # "Bill Brown" is a name only by its capitals; "ozols" is one in any case
-    exact = {value: label for value, label in values.items() if not _is_uncommon(value, words)}
-    folded = {_fold_case(value): label for value, label in values.items() if value not in exact}
+    labels: dict[str, dict[str, str]] = {}
+    for known_value, of in known:
+        for value, label in _iter_name_parts(known_value.strip(), of, words):
+            if folded := fold_term(value):
+                # "Bill Brown" is a name only by its capitals; "ozols" is one in any case
+                labels.setdefault(folded, {})["" if _is_uncommon(folded, words) else value] = label
+    search = TermSearch(labels)
     return [
         [
             *row,
             *(
-                ReplacedSpan(start, end, label)
-                for text, values in ((text, exact), (_fold_case(text), folded))
-                for value, label in values.items()
-                for start, end in _find_whole_words(text, value)
+                ReplacedSpan(start, end, span_label)
+                for start, end, spellings in search.find_matches(text)
+                if (span_label := spellings.get("") or spellings.get(text[start:end]))
             ),
         ]
         for text, row in zip(texts, spans, strict=True)
@@ -98,26 +97,6 @@ def add_known_values(texts: Sequence[str], detections: Sequence[Detection], lang
 
 def _is_uncommon(value: str, words: frozenset[str]) -> bool:
     return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in iter_unlisted_words(value, words))
-
-
-def _fold_case(text: str) -> str:
-    """Fold the case of ``text`` and keep every letter's offset."""
-    folded = text.casefold()
-    if len(folded) == len(text):
-        return folded
-    return "".join(one if len(fold := one.casefold()) > 1 else fold for one in text)
-
-
-def _find_whole_words(text: str, value: str) -> Iterator[tuple[int, int]]:
-    start = text.find(value)
-    while start >= 0:
-        end = start + len(value)
-        before, behind = text[start - 1 : start], text[end : end + 1]
-        if not ((before.isalnum() and value[0].isalnum()) or (behind.isalnum() and value[-1].isalnum())):
-            yield start, end
-        else:
-            end = start + 1
-        start = text.find(value, end)
 
 
 def _iter_name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str, str]]:

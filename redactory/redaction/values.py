@@ -10,13 +10,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
+from redactory.detectors.lists import split_tokens
 from redactory.detectors.rules import iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_values
 
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W\d_]+")
 _LONG_NUMBER = 4
 LONGEST = 12
@@ -24,7 +24,7 @@ LONGEST = 12
 
 
 class ValueDigests:
-    """Keyed digests of values, ignoring case and white space."""
+    """Keyed digests of values in any spelling (:func:`redactory.detectors.lists.fold_text`)."""
 
     def __init__(self, key: DigestKey) -> None:
         self._key = key
@@ -32,19 +32,17 @@ class ValueDigests:
 
     def digest_value(self, value: str) -> tuple[bytes, int]:
         """Return the 16-byte digest of ``value`` and its number of tokens."""
-        tokens = _TOKEN.findall(value.casefold())
+        tokens = [token for token, *_ in split_tokens(value)]
         return self._key.compute_text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
     def iter_ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
         """Yield the digest and the original spelling of every n-gram of ``text`` with n in ``lengths``."""
-        tokens, written = _TOKEN.findall(text.casefold()), _TOKEN.findall(text)
-        if len(written) != len(tokens):
-            written = tokens  # a letter may fold to several
+        tokens = split_tokens(text)
         for length in lengths:
-            for start in range(len(tokens) - length + 1):
-                joined = "\x1f".join(tokens[start : start + length])
+            for ngram in zip(*(tokens[start:] for start in range(length)), strict=False):
+                joined = "\x1f".join(token for token, *_ in ngram)
                 digest = self._key.compute_text_digest(self._purpose, joined.encode("utf-8"))
-                yield digest, " ".join(written[start : start + length])
+                yield digest, text[ngram[0][1] : ngram[-1][2]]
 
 
 def find_unmasked_labels(

@@ -510,6 +510,9 @@ def test_a_query_of_its_own_way_and_a_hidden_class_have_figures() -> None:
     assert 2.98 < found["query"]["epsilon_sound"] <= 3.0
     assert found["query"]["noise_multiplier"] != found["noise_multiplier"]
     assert messages(epsilon=3.0)["query"] is None
+    seen = {**COINS, "sampling.kind": "public_bernoulli"}
+    published = messages(**seen, **{"published.epsilon": 0.8, "query.sampling": way})
+    assert 0.98 * published["epsilon_sound"] < published["query"]["epsilon_sound"] <= published["epsilon_sound"]
     covered = messages(noise_multiplier=2.0, sampling={**way, "classes": 5})
     assert covered["unit"] == "one sentence of a user, with its class"
     assert covered["compared"][-1]["epsilon"] == covered["epsilon_sound"]

@@ -24,6 +24,12 @@ def test_known_values_are_whole_words_that_tell() -> None:
     assert texts[0].index("OzolsX") not in starts
 
 
+def test_a_known_value_is_met_in_every_spelling() -> None:
+    declared = {"José O’Brïen": "PERSON", "भारत": "LOCATION", "Bill Brown": "PERSON", "\u115f\u115f\u115f": "X"}
+    [spans] = add_known_occurrences([text := "Jose\u0301  O'BRIEN, भारती, भारत, bill brown"], [[]], declared)
+    assert {text[one.start : one.end] for one in spans} == {"Jose\u0301", "O'BRIEN", "Jose\u0301  O'BRIEN", "भारत"}
+
+
 def test_names_in_a_row_are_known_one_by_one() -> None:
     texts = ["KOVACS, OZOLS", "OZOLS; the, will of 5,1234 KOVACS"]
     found = [[ReplacedSpan(0, 13, "LOCATION")], [ReplacedSpan(20, 26, "NUMBER")]]

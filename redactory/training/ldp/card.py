@@ -196,13 +196,15 @@ def plan_message_guarantee(settings: LdpPlanSettings) -> dict[str, Any]:
     if published.true_share is not None and isinstance(way, FixedSends):
         raise ConfigurationError("a true share needs the rate of its queries")
     noise = settings.resolve_noise() if published.epsilon is None else published.compute_noise(settings)
+    source = "calibrated to the target epsilon" if settings.noise_multiplier is None else "as set"
+    if published.epsilon is not None:
+        source = f"as published for epsilon {format_upper(published.epsilon)}"
+    # the default noise of queries depends on it
+    settings = settings.model_copy(update={"noise_multiplier": noise})
     metrics = _compute_metrics(settings, noise, (), published)
     sends = way.sends if isinstance(way, FixedSends) else None
     total_mu = compute_sensitivity(settings.vectors) / noise * sends**0.5 if sends else None
     metrics.set_value("mu_total", total_mu, None, texts["no_mu"])
-    source = "calibrated to the target epsilon" if settings.noise_multiplier is None else "as set"
-    if published.epsilon is not None:
-        source = f"as published for epsilon {format_upper(published.epsilon)}"
     notes = [texts["large_delta"].format(delta=settings.delta)] if settings.delta > MAX_USUAL_DELTA else []
     if sends and sends > 1:
         notes.append(texts["several_sends"].format(sends=sends))

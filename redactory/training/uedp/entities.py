@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
+from redactory.detectors.lists import split_tokens
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
 from redactory.training.unit_settings import HighDegreeList
@@ -23,10 +23,9 @@ LISTED_LABEL = "LISTED"
 _TITLES = (
     "mr mrs ms miss mx dr doctor prof professor sir dame lord lady madam rev reverend hon "
     "honourable honorable capt captain lt sgt col gen judge justice president senator herr frau mme "
-    "mlle señor señora"
+    "mlle senor senora"
 )
 TITLES = frozenset(_TITLES.split())
-_TOKEN_PATTERN = re.compile(r"\w+|[^\w\s]")
 _WORD_PATTERN = re.compile(r"\w")
 
 
@@ -41,12 +40,12 @@ class Mention:
 class EntityNames:
     """What counts as an entity, and the digests of values, equal exactly for values of one entity.
 
-    Case, white space, signs at either end and titles before a name do not distinguish values; a value of
-    ``aliases`` counts as the value it maps to. ``categories``: labels whose spans are entities; None: every label.
-    ``listed``: the client's values, found in the texts even if no detector saw them. ``hubs``: values that are
-    declared public and not protected, each with the labels under which it is a hub (None: every label); name them
-    without looking at the corpus. ``ConfigurationError`` if these contradict each other; the message names the
-    list, never the value.
+    Spelling (:func:`redactory.detectors.lists.fold_text`), signs at either end and titles before a name do not
+    distinguish values; a value of ``aliases`` counts as the value it maps to. ``categories``: labels whose spans are
+    entities; None: every label. ``listed``: the client's values, found in the texts even if no detector saw them.
+    ``hubs``: values that are declared public and not protected, each with the labels under which it is a hub (None:
+    every label); name them without looking at the corpus. ``ConfigurationError`` if these contradict each other; the
+    message names the list, never the value.
     """
 
     def __init__(
@@ -74,11 +73,6 @@ class EntityNames:
         self._listed_tokens = {tokens: self._compute_token_digest(tokens) for tokens in {*listed_values, *forms}}
         self._lengths = sorted({len(tokens) for tokens in self._listed_tokens})
 
-    def compute_digest(self, value: str) -> bytes | None:
-        """Return the 16-byte keyed digest of the entity that ``value`` names; None if normalisation leaves nothing."""
-        tokens = self.normalize(value)
-        return self._compute_token_digest(tokens) if tokens else None
-
     def make_mention(self, value: str, label: str) -> Mention | None:
         """Return the mention of ``value`` under ``label`` if it counts, else None."""
         tokens = self.normalize(value)
@@ -95,28 +89,22 @@ class EntityNames:
 
     def find_listed_mentions(self, text: str) -> Iterator[Mention]:
         """Find every place of ``text`` that contains a listed value, or an alias of one, word for word."""
-        for entity, _, _ in self._find_matches(_tokenize(text) if self._lengths else []):
+        for entity, *_ in self._find_matches(text):
             yield Mention(entity, LISTED_LABEL)
 
     def find_listed_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of ``text`` (code points, end exclusive) that :meth:`find_listed_mentions` finds.
+        """Return the ranges of ``text`` (code points, end exclusive) that :meth:`find_listed_mentions` finds."""
+        return [(start, end) for _, start, end in self._find_matches(text)]
 
-        The whole text if normalising changes its tokens, because positions are unknown then.
-        """
-        tokens = _tokenize(text) if self._lengths else []
-        matches = [(start, length) for _, start, length in self._find_matches(tokens)]
-        pieces = [(m.start(), m.end(), token) for m in _TOKEN_PATTERN.finditer(text) for token in _tokenize(m.group())]
-        if matches and [token for _, _, token in pieces] != tokens:
-            return [(0, len(text))]
-        return [(pieces[start][0], pieces[start + length - 1][1]) for start, length in matches]
-
-    def _find_matches(self, tokens: list[str]) -> Iterator[tuple[bytes, int, int]]:
-        """Yield (entity, first token, number of tokens) of every listed value."""
+    def _find_matches(self, text: str) -> Iterator[tuple[bytes, int, int]]:
+        """Yield (entity, start, end) of every listed value."""
+        tokens = split_tokens(text) if self._lengths else []
         for length in self._lengths:
-            for start in range(len(tokens) - length + 1):
-                entity = self._listed_tokens.get(tuple(tokens[start : start + length]))
+            for first in range(len(tokens) - length + 1):
+                piece = tokens[first : first + length]
+                entity = self._listed_tokens.get(tuple(token for token, *_ in piece))
                 if entity is not None:
-                    yield entity, start, length
+                    yield entity, piece[0][1], piece[-1][2]
 
     def normalize(self, value: str) -> tuple[str, ...]:
         """Return the tokens that distinguish a value: folded, trimmed, without titles before a name."""
@@ -160,7 +148,7 @@ class EntityNames:
 
 
 def _tokenize(text: str) -> list[str]:
-    return _TOKEN_PATTERN.findall(unicodedata.normalize("NFKC", text).casefold())
+    return [token for token, *_ in split_tokens(text)]
 
 
 def _drop_punctuation(tokens: Iterable[str]) -> tuple[str, ...]:
