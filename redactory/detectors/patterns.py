@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -228,8 +228,9 @@ class TextContext:
         return frozenset(part for word in keywords for part in word.split(":"))
 
 
-def make_tokenizer(language: str) -> Language:
-    """Make a tokenizer for ``language``, or spaCy's multi-language one if there is none."""
+@lru_cache(maxsize=4)
+def load_tokenizer(language: str) -> Language:
+    """Load the tokenizer of ``language``, or spaCy's multi-language one if there is none; it takes half a second."""
     spacy: Any = import_lean_spacy()
     try:
         nlp: Language = spacy.blank(language)
@@ -244,7 +245,7 @@ class PatternEngine:
     def __init__(self, settings: PatternSettings, language: str) -> None:
         logging.getLogger("presidio-analyzer").addFilter(_reject_log_record)
         self._language = "en" if language == AUTO else language
-        self._nlp = make_tokenizer(self._language)
+        self._nlp = load_tokenizer(self._language)
         self.runners = build_runners(settings, language)
         from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
 
@@ -280,7 +281,8 @@ class PatternEngine:
     def build_context(self, text: str) -> TextContext:
         """Return the context of ``text`` in which context words are looked up."""
         if len(self._nlp.vocab.strings) > MAX_STRINGS:
-            self._nlp = make_tokenizer(self._language)
+            load_tokenizer.cache_clear()
+            self._nlp = load_tokenizer(self._language)
         return TextContext(text, self._nlp, self._rules)
 
     @classmethod

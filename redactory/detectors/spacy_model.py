@@ -46,6 +46,7 @@ def hide_unused_packages() -> Iterator[None]:
                 del sys.modules[name]
 
 
+@functools.cache
 def import_lean_spacy() -> ModuleType:
     """Import spaCy without unused packages.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from redactory.detectors import Detector, DetectSettings, EngineOutput, Span
 from redactory.detectors.engine import Engine
-from redactory.detectors.patterns import PatternEngine, make_tokenizer
+from redactory.detectors.patterns import PatternEngine, load_tokenizer
 from redactory.detectors.settings import FitSettings
 from redactory.detectors.tagger import LabelledText
 
@@ -103,7 +103,7 @@ def analyzer_of(engine: PatternEngine, language: str = "en") -> Callable[[str], 
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 
-    nlp = make_tokenizer(language)
+    nlp = load_tokenizer(language)
     loaded: Any = SpacyNlpEngine(models=[{"lang_code": language, "model_name": "loaded"}])
     loaded.nlp = {language: nlp}
     registry = RecognizerRegistry(

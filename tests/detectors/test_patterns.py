@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, EngineOutput
-from redactory.detectors.patterns import PatternEngine
+from redactory.detectors.patterns import PatternEngine, load_tokenizer
 from redactory.detectors.recognizers import create_recognizers, list_custom_labels, load_builtin_recognizers
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.triggers import compute_traits, split_words
@@ -135,6 +135,7 @@ def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str
 
 
 def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_tokenizer.cache_clear()
     engine = PatternEngine(PatternSettings(recognizers=()), "en")
     fresh = len(engine._nlp.vocab.strings)
     monkeypatch.setattr("redactory.detectors.patterns.MAX_STRINGS", fresh + 500)

@@ -13,7 +13,7 @@ from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 from presidio_analyzer.recognizer_registry import RecognizerRegistry, RecognizerRegistryProvider
 
-from redactory.detectors.patterns import PatternEngine, make_tokenizer
+from redactory.detectors.patterns import PatternEngine, load_tokenizer
 from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.settings import PatternSettings
 
@@ -77,7 +77,7 @@ def theirs(file: Path) -> Callable[[str], Found]:
     for recognizer in registry.recognizers:
         keep_offline(recognizer)
     engine: Any = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": "loaded"}])
-    engine.nlp = {language: make_tokenizer(language) for language in registry.supported_languages}
+    engine.nlp = {language: load_tokenizer(language) for language in registry.supported_languages}
     analyzer = AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=registry.supported_languages)
 
     def found(text: str) -> Found:

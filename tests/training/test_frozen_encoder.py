@@ -301,7 +301,7 @@ def test_public_and_private_vectors_are_sampled_at_one_rate() -> None:
 @pytest.mark.parametrize("weighting", ["unique", "count"])
 def test_crt_learns_from_public_rows_where_no_private_row_has_a_class(tmp_path: Path, weighting: str) -> None:
     run = curate(tmp_path, private_label=None)
-    train_model(run, make_settings(trainer="crt", noise_multiplier=0.1, public_weighting=weighting))
+    train_model(run, make_settings(trainer="crt", noise_multiplier=0.5, public_weighting=weighting))
     network: Any = load_classifier(run.get_model_folder("crt")).network
     assert float(network.head.weight.detach().abs().max()) > 0.1
     result = redactory.predict(run.root / "models/crt", ["Thank you so much!", "How do I cook?"])
