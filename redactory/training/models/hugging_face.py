@@ -206,11 +206,9 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
     Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`.
     """
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
-        names = self.model.config.id2label
-        return tuple(str(names[number]) for number in sorted(names))
+    def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, pretrained, fresh_parameters)
+        self.classes = tuple(str(name) for _, name in sorted(model.config.id2label.items()))
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
