@@ -81,7 +81,8 @@ class LstmEncoder(EmbeddingEncoder):
 
     def list_layer_weights(self) -> list[LstmWeights]:
         """List the parameters of each layer."""
-        return [self.lstm.get_layer_weights(layer) for layer in range(self.lstm.num_layers)]
+        lstms = (module for module in self.modules() if isinstance(module, Lstm))
+        return [weights for lstm in lstms for weights in lstm.list_layer_weights()]
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter as other encoders do; see ``is_tuned_for_noise``."""
@@ -147,10 +148,6 @@ class AwdLstmEncoder(LstmEncoder):
         inner = [settings.hidden_size] * (settings.layers - 1)
         widths = [settings.embedding_size, *inner, settings.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(widths))
-
-    def list_layer_weights(self) -> list[LstmWeights]:
-        """List the parameters of each layer."""
-        return [layer.get_layer_weights(0) for layer in self.layers if isinstance(layer, Lstm)]
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
