@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.training.clipping.distributed import checksum_bits
 from redactory.training.steps import list_trainable_parameters
 
 
@@ -97,7 +98,8 @@ class OptimizerGuard:
         self._recorded_state = self._checksum_state()
 
     def _checksum_state(self) -> tuple[int, ...]:
-        return checksum_bits([*list_trainable_parameters(self._network), *self._network.buffers()])
+        state = (*list_trainable_parameters(self._network), *self._network.buffers())
+        return tuple(int(checksum_bits(tensor)) for tensor in state)
 
     def _require_unchanged_state(self, moment: str) -> None:
         if problem := self._find_parameter_problem():
@@ -196,18 +198,9 @@ class OptimizerGuard:
         self._recorded_state = self._checksum_state()
 
 
-_INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
-
-
-def checksum_bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
-    """Return for each tensor the sum of its elements' bits, read as integers."""
-    flat_tensors = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
-    return tuple(int(values.view(integer_type).sum(dtype=torch.int64)) for values, integer_type in flat_tensors)
-
-
 def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
     """Return the checksum of each parameter's gradient, 0 without one, by the parameter's ``id``."""
-    return {id(p): 0 if p.grad is None else checksum_bits([p.grad])[0] for p in parameters}
+    return {id(p): 0 if p.grad is None else int(checksum_bits(p.grad)) for p in parameters}
 
 
 def hash_frozen_state(network: nn.Module) -> str:
