@@ -308,17 +308,13 @@ class VectorExamples(TokenizedExamples):
         lengths = self.lengths[row_numbers]
         real = np.arange(lengths.max()) < lengths[:, None]
         inputs = np.zeros((*real.shape, self.vectors.shape[1]), np.float32)
-        inputs[real] = np.concatenate(self._list_vectors(rows))
+        inputs[real] = self.select_values(self.vectors, rows)
         targets = self.labels[row_numbers][:, None]
         return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
 
     def select_examples(self, rows: RowIndices) -> Self:
         """Return the examples ``rows`` as a new table, numbered from 0."""
-        selected = self.from_arrays(self._list_vectors(rows), self.vectors.shape[1])
-        return replace(selected, labels=None if self.labels is None else self.labels[np.asarray(rows, np.int64)])
-
-    def _list_vectors(self, rows: RowIndices) -> list[NDArray[Any]]:
-        return [self.vectors[self.offsets[row] : self.offsets[row + 1]] for row in rows]
+        return replace(super().select_examples(rows), vectors=self.select_values(self.vectors, rows))
 
 
 class VectorClassifier(ClassifierNetwork):
