@@ -26,7 +26,6 @@ from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.settings import FileSettings, Settings
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, MIN_CLIP_NORM
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
-from redactory.training.recipe import choose_values
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
@@ -132,7 +131,7 @@ class RecallMeasurement(FileSettings):
 
 
 TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
-"""Every trainer by name; imported dynamically because the trainers read settings too."""
+"""Every trainer by name; imported dynamically because the trainers read settings too, as does the recipe."""
 if TYPE_CHECKING:
     TrainerName = str
 else:
@@ -353,7 +352,9 @@ class TrainSettings(Settings):
 
     def choose_values(self) -> dict[str, Any]:
         """Return the values that the recipe has for keys of this section, whether or not they are set."""
-        return choose_values(self, TRAINERS[self.trainer])
+        recipe = importlib.import_module("redactory.training.recipe")
+        chosen: dict[str, Any] = recipe.choose_values(self, TRAINERS[self.trainer])
+        return chosen
 
     def describe_choices(self) -> list[str]:
         """Return the keys that have the recipe's value, each with it; none with ``recipe: fixed``."""
