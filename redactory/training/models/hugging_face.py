@@ -290,22 +290,19 @@ TRIAL_LENGTHS = (5, 3, 2)
 """Lengths of the synthetic examples; their number and the longest are prime."""
 
 
-def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """Check by :func:`verify_clipping_on_synthetic_examples` what the network declares about itself."""
-    token_count, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
-    classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
-    verify_clipping_on_synthetic_examples(network, pad_id, end_id, longest, token_count, classes, kind)
-
-
-def verify_clipping_on_synthetic_examples(
-    network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
+def require_exact_clipping(
+    network: Network, pad_id: int, end_id: int, longest: int, token_count: int = 0, classes: int = 0
 ) -> None:
     """Raise ``ConfigurationError`` naming the part of ``network`` that is not clipped exactly.
 
     The trial uses synthetic examples. ``longest`` is the maximum number of tokens of a training example, including its
-    begin token. ``token_count`` is the number of ids and ``classes`` that of the classes, 0 for a language model.
-    Messages call the network ``display_name``.
+    begin token. ``token_count`` is the number of ids and ``classes`` that of the classes, 0 for a language model; a
+    Hugging Face network declares both itself.
     """
+    display_name = type(getattr(network, "model", network)).__name__
+    if isinstance(network, HuggingFaceNetwork):
+        token_count, display_name = len(network.model.get_input_embeddings().weight), network.model.config.model_type
+        classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
     token_ids = [number for number in range(min(token_count, 64)) if number not in (pad_id, end_id)]
     draws = torch.randint(
         len(token_ids), (len(TRIAL_LENGTHS), max(TRIAL_LENGTHS)), generator=torch.Generator().manual_seed(0)
