@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.training.clipping.distributed import checksum_bits
+from redactory.training.clipping.layer_rules import read_generator_states
 from redactory.training.steps import list_trainable_parameters
 
 
@@ -146,7 +147,7 @@ class OptimizerGuard:
         self._require_unchanged_state("before its gradient was computed")
         if self._is_guarded and any(_checksum_gradients(list_trainable_parameters(self._network)).values()):
             self.refuse_training("gradients are already present: call optimizer.zero_grad() after each step")
-        self._generator_states, self._is_computing = _read_generator_states(), by_autograd
+        self._generator_states, self._is_computing = read_generator_states(), by_autograd
         try:
             with torch.enable_grad():
                 compute()
@@ -161,7 +162,7 @@ class OptimizerGuard:
 
     def require_no_side_effects(self) -> None:
         """Check that computing the gradient changed nothing else; to be called before noise is drawn."""
-        if not all(map(torch.equal, self._generator_states, _read_generator_states())):
+        if not all(map(torch.equal, self._generator_states, read_generator_states())):
             self.refuse_training("the network or its loss draws random numbers (dropout?)")
         self._require_unchanged_state("while its gradient was computed")
 
@@ -211,8 +212,3 @@ def hash_frozen_state(network: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _read_generator_states() -> list[Tensor]:
-    cuda: Any = torch.cuda
-    return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]

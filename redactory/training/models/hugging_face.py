@@ -6,7 +6,6 @@ a few tokens shows how to use a model: its output layer, its cache and its direc
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -34,11 +33,9 @@ from redactory.training.models.network import (
     fill_normal,
     fill_uniform,
 )
-from redactory.training.models.settings import LoraSettings, TransformerSettings
+from redactory.training.models.settings import CLASSIFIER_KINDS, LoraSettings, TransformerSettings
 from redactory.training.tokenizer import require_transformers, silence_transformers
 
-_FRESH_TASKS = {"gpt2": "next-word", "llama": "next-word", "bert": "classify"}
-"""By kind of a fresh network: its task."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
 
 
@@ -418,11 +415,6 @@ def has_adapters(model: Any) -> bool:
     return hasattr(model, "merge_and_unload")
 
 
-def merge_adapters(model: Any) -> Any:
-    """Return a copy of the model with its adapters merged into its weights, a plain ``transformers`` model."""
-    return copy.deepcopy(model).merge_and_unload()
-
-
 def save_adapters(model: Any, folder: Path) -> list[Path]:
     """Write only the adapters to ``folder`` in peft's format and return the files' paths."""
     from peft import get_peft_model_state_dict
@@ -444,7 +436,7 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 
 def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """Make a model of the sizes in ``settings``, without dropout; its weights are not initialised."""
-    library = get_library_class(_FRESH_TASKS[kind])
+    library = get_library_class("classify" if kind in CLASSIFIER_KINDS else "next-word")
     from transformers import AutoConfig
 
     config |= {
