@@ -17,7 +17,7 @@ from redactory.training.models.hugging_face import (
     CausalNetwork,
     HuggingFaceNetwork,
     SequenceClassifier,
-    verify_clipping_on_synthetic_examples,
+    require_exact_clipping,
 )
 from redactory.training.models.network import Network
 from redactory.training.settings import TrainSettings
@@ -95,10 +95,8 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
         raise ConfigurationError(
             f"train.max_tokens: the network reads {network.context} tokens, but needs {required_tokens}"
         )
-    token_count, classes = tokenizer.size, len(settings.classes)
-    if isinstance(network, HuggingFaceNetwork):
-        token_count = len(network.model.get_input_embeddings().weight)
-    if token_count < tokenizer.size:
+    embedding = network.model.get_input_embeddings() if isinstance(network, HuggingFaceNetwork) else None
+    if embedding is not None and (token_count := len(embedding.weight)) < tokenizer.size:
         raise ConfigurationError(
             f"the network has {token_count} tokens, but the vocabulary has {tokenizer.size}: call "
             "network.resize_token_embeddings(loop.tokenizer.size) before creating the optimizer"
@@ -108,21 +106,14 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
             "train.classes: the network's id2label has other classes: create it with "
             "id2label=dict(enumerate(settings.classes))"
         )
-    verify_clipping_on_synthetic_examples(
-        network,
-        tokenizer.pad_id,
-        tokenizer.end_id,
-        required_tokens,
-        token_count,
-        classes,
-        type(_unwrap_network(network)).__name__,
-    )
+    classes = len(settings.classes)
+    require_exact_clipping(network, tokenizer.pad_id, tokenizer.end_id, required_tokens, tokenizer.size, classes)
 
 
 def describe_network(network: Network) -> dict[str, Any]:
     """Describe the network for the ledger; must be equal when a loop resumes."""
-    inner = _unwrap_network(network)
-    kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
+    inner: Any = network.model if isinstance(network, CustomNetwork | HuggingFaceNetwork) else network
+    kind = inner.config.model_type if isinstance(network, HuggingFaceNetwork) else None
     shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
     return {
         "network": get_qualified_class_name(inner),
@@ -134,7 +125,3 @@ def describe_network(network: Network) -> dict[str, Any]:
 def get_qualified_class_name(value: object) -> str:
     """Return the class name of ``value`` with its module."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _unwrap_network(network: Network) -> Any:
-    return network.model if isinstance(network, CustomNetwork | HuggingFaceNetwork) else network

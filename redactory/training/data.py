@@ -190,8 +190,7 @@ def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
             "dedup.mode none: otherwise the class of merged texts depends on other examples; curate with "
             "it, or train with dpsgd"
         )
-    example_ids = (example_id for (example_id,) in read_columns(run.vault, ["example_id"]))
-    class_by_example = dict(zip(example_ids, read_folder_classes(run.vault), strict=True))
+    class_by_example = dict(read_columns(run.vault, ["example_id", CLASS]))
     class_by_released_id = {
         released_id: class_by_example[example_id]
         for example_id, released_id in read_columns(run.examples, ["example_id", "released_id"])
@@ -372,19 +371,20 @@ class TokenizedExamples:
         """Return the target ids of one example."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
-    def select_examples(self, rows: RowIndices) -> TokenizedExamples:
+    def select_examples(self, rows: RowIndices) -> Self:
         """Return the examples ``rows`` as a new table, numbered from 0."""
-        subset = TokenizedExamples.from_rows((self.get_targets(int(row)) for row in rows), self.begin_id, self.pad_id)
         row_numbers = np.asarray(rows, np.int64)
         return replace(
-            subset,
+            self,
+            ids=self.select_values(self.ids, rows),
+            offsets=np.cumsum([0, *(self.offsets[row_numbers + 1] - self.offsets[row_numbers])], dtype=np.int64),
             labels=None if self.labels is None else self.labels[row_numbers],
-            loss_mask=None if self.loss_mask is None else np.concatenate(self._select_loss_masks(row_numbers)),
+            loss_mask=None if self.loss_mask is None else self.select_values(self.loss_mask, rows),
         )
 
-    def _select_loss_masks(self, rows: IntArray) -> list[NDArray[np.bool_]]:
-        assert self.loss_mask is not None
-        return [np.empty(0, bool), *(self.loss_mask[self.offsets[row] : self.offsets[row + 1]] for row in rows)]
+    def select_values(self, values: NDArray[Any], rows: RowIndices) -> NDArray[Any]:
+        """Concatenate the part of the examples ``rows`` of ``values``, which are in the order of ``ids``."""
+        return np.concatenate([values[:0], *(values[self.offsets[row] : self.offsets[row + 1]] for row in rows)])
 
     @property
     def examples_without_loss(self) -> NDArray[np.bool_] | None:
@@ -397,16 +397,15 @@ class TokenizedExamples:
     def make_batch(self, rows: RowIndices) -> Batch:
         """Make a batch of the examples ``rows`` (at least one), padded on the right to the longest."""
         row_numbers = np.asarray(rows, np.int64)
-        target_rows = [self.get_targets(row) for row in row_numbers]
-        lengths = np.array([len(ids) for ids in target_rows])
+        lengths = self.offsets[row_numbers + 1] - self.offsets[row_numbers]
         real = np.arange(lengths.max()) < lengths[:, None]
         targets = np.full(real.shape, self.pad_id, np.int64)
-        targets[real] = np.concatenate(target_rows)
+        targets[real] = self.select_values(self.ids, rows)
         loss_mask = None
         if self.loss_mask is not None:
             loss_mask = np.zeros(real.shape, bool)
-            loss_mask[real] = np.concatenate(self._select_loss_masks(row_numbers))
-        begin = np.full((len(target_rows), 1), self.begin_id, np.int64)
+            loss_mask[real] = self.select_values(self.loss_mask, rows)
+        begin = np.full((len(lengths), 1), self.begin_id, np.int64)
         inputs = np.concatenate([begin, targets if self.labels is not None else targets[:, :-1]], axis=1)
         if self.labels is not None:
             targets = self.labels[row_numbers][:, None]

@@ -92,8 +92,18 @@ class TrainingContext:
         return StepKinds(self.make_pretraining_steps(), noise_free, noisy)
 
     def encode_data_folders(self, *folders: Path) -> EncodedExamples:
-        """Encode the examples of the run's data folders for the task, one folder after the other."""
-        settings = self.settings
+        """Encode the examples of the run's data folders for the task, one folder after the other.
+
+        A trainer with privacy units has the vault alone, and of it the selected original examples.
+        """
+        settings, original_examples = self.settings, self.original_examples
+        if original_examples is not None:
+            return encode_examples(
+                original_examples.read_texts(),
+                settings,
+                self.tokenizer,
+                lambda: original_examples.read_classes(settings.classes),
+            )
         return encode_examples(
             (text for folder in folders for text in read_texts(self.run, folder, settings.example_format)),
             settings,
@@ -102,17 +112,6 @@ class TrainingContext:
                 (name for folder in folders for name in read_classes(self.run, folder)), settings.classes
             ),
             TRAINERS[settings.trainer].drops_masked,
-        )
-
-    def encode_originals(self) -> EncodedExamples:
-        """Encode the vault's original examples for the task."""
-        settings, original_examples = self.settings, self.original_examples
-        assert original_examples is not None
-        return encode_examples(
-            original_examples.read_texts(),
-            settings,
-            self.tokenizer,
-            lambda: original_examples.read_classes(settings.classes),
         )
 
     def make_noise_free_steps(

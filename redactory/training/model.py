@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,6 @@ from redactory.training.models.hugging_face import (
     is_fresh_parameter,
     make_folder_architecture,
     make_fresh_transformer,
-    merge_adapters,
     read_folder_model,
     read_model_type,
     require_exact_clipping,
@@ -364,7 +364,9 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     if isinstance(tokenizer, ChatCodec):
         chat_template, tokenizer = tokenizer.template, tokenizer.export_tokenizer()
     if isinstance(network, HuggingFaceNetwork):
-        inner = merge_adapters(network.model) if has_adapters(network.model) else network.model
+        inner = network.model
+        if has_adapters(inner):
+            inner = copy.deepcopy(inner).merge_and_unload()
         weights = inner.state_dict()
     with commit_file(folder.weights) as temporary:
         save_file(_select_unique_tensors(weights), temporary, metadata={"format": "pt"})

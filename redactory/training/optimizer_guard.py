@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.training.clipping.distributed import checksum_bits
+from redactory.training.clipping.layer_rules import read_generator_states
 from redactory.training.steps import list_trainable_parameters
 
 
@@ -97,7 +99,8 @@ class OptimizerGuard:
         self._recorded_state = self._checksum_state()
 
     def _checksum_state(self) -> tuple[int, ...]:
-        return checksum_bits([*list_trainable_parameters(self._network), *self._network.buffers()])
+        state = (*list_trainable_parameters(self._network), *self._network.buffers())
+        return tuple(int(checksum_bits(tensor)) for tensor in state)
 
     def _require_unchanged_state(self, moment: str) -> None:
         if problem := self._find_parameter_problem():
@@ -144,7 +147,7 @@ class OptimizerGuard:
         self._require_unchanged_state("before its gradient was computed")
         if self._is_guarded and any(_checksum_gradients(list_trainable_parameters(self._network)).values()):
             self.refuse_training("gradients are already present: call optimizer.zero_grad() after each step")
-        self._generator_states, self._is_computing = _read_generator_states(), by_autograd
+        self._generator_states, self._is_computing = read_generator_states(), by_autograd
         try:
             with torch.enable_grad():
                 compute()
@@ -159,7 +162,7 @@ class OptimizerGuard:
 
     def require_no_side_effects(self) -> None:
         """Check that computing the gradient changed nothing else; to be called before noise is drawn."""
-        if not all(map(torch.equal, self._generator_states, _read_generator_states())):
+        if not all(map(torch.equal, self._generator_states, read_generator_states())):
             self.refuse_training("the network or its loss draws random numbers (dropout?)")
         self._require_unchanged_state("while its gradient was computed")
 
@@ -196,18 +199,9 @@ class OptimizerGuard:
         self._recorded_state = self._checksum_state()
 
 
-_INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
-
-
-def checksum_bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
-    """Return for each tensor the sum of its elements' bits, read as integers."""
-    flat_tensors = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
-    return tuple(int(values.view(integer_type).sum(dtype=torch.int64)) for values, integer_type in flat_tensors)
-
-
 def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
     """Return the checksum of each parameter's gradient, 0 without one, by the parameter's ``id``."""
-    return {id(p): 0 if p.grad is None else checksum_bits([p.grad])[0] for p in parameters}
+    return {id(p): 0 if p.grad is None else int(checksum_bits(p.grad)) for p in parameters}
 
 
 def hash_frozen_state(network: nn.Module) -> str:
@@ -218,8 +212,3 @@ def hash_frozen_state(network: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _read_generator_states() -> list[Tensor]:
-    cuda: Any = torch.cuda
-    return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]

@@ -122,18 +122,14 @@ class PrivateLoop(IterableDataset["PrivateLoopStep"]):
         self._remaining_count, self._step_count = 0, 0
         tokenizer = make_codec(self._settings, self._vocabulary)
         assert not isinstance(tokenizer, FrozenEncoder)
-        self._tokenizer: TextCodec = tokenizer
+        self.tokenizer: TextCodec = tokenizer
+        """The tokenizer of the texts or conversations; the network must accept ``tokenizer.size`` ids."""
         self._compute_epsilon = make_epsilon_function(self.spec)
 
     @property
     def finished_steps(self) -> int:
         """Number of steps up to the current one, with those of earlier loops that were interrupted."""
         return self._step_count - self._remaining_count
-
-    @property
-    def tokenizer(self) -> TextCodec:
-        """The tokenizer of the texts or conversations; the network must accept ``tokenizer.size`` ids."""
-        return self._tokenizer
 
     def collate(self, rows: Sequence[str | Mapping[str, Any]]) -> Batch:
         """Make a batch of public texts, or rows with a ``text``, for steps with ``public_steps``: a ``collate_fn``."""

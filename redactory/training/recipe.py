@@ -7,8 +7,11 @@ The constants of fresh networks come from grids over public corpora (``docs/resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
+    from redactory.training.trainers import Trainer
 
 _STEPS, _MIN_PASSES, _MAX_PASSES, _MAX_GRADIENTS = 200, 3, 20, 400_000
 """A classifier's noisy steps, its passes over the examples, and its example gradients if their number is known."""
@@ -28,48 +31,32 @@ _SMALL_EPSILON, _SMALL_EPSILON_RATE = 5.0, 0.003
 _HELD_OUT_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class RecipeInputs:
-    """What the recipe reads: ``kind`` is ``model.kind``, and ``sampling_rate`` is None unless it is set.
-
-    ``epsilon`` is the target, infinite if the noise is set.
-
-    ``has_noisy_steps``: the trainer takes noisy steps on examples; ``learns_public_split``: and others on ``public/``.
-    """
-
-    task: str
-    kind: str
-    has_noisy_steps: bool
-    learns_public_split: bool
-    has_public_text: bool
-    epsilon: float
-    max_examples: int | None
-    sampling_rate: float | None
-    default_sampling_rate: float
-
-
-def choose_values(inputs: RecipeInputs) -> dict[str, Any]:
+def choose_values(settings: TrainSettings, trainer: Trainer) -> dict[str, Any]:
     """Return the values that ``recipe: auto`` has for keys of the section ``train``, also below ``model``."""
-    kind, passes = inputs.kind, _choose_passes(inputs.max_examples)
-    if kind != "encoder" and not inputs.has_noisy_steps:
+    kind, max_examples, has_public_text = settings.model.kind, settings.max_examples, settings.public_text is not None
+    if kind != "encoder" and (trainer.noised_folder is None or trainer.samples_users):
         return {}
-    fades = kind == "folder" or (inputs.task == "classify" and kind != "encoder")
+    is_classifier, passes = settings.task == "classify", _choose_passes(max_examples)
+    fades = kind == "folder" or (is_classifier and kind != "encoder")
     chosen: dict[str, Any] = {"learning_rate_schedule": "linear"} if fades else {}
-    if inputs.task == "classify":
+    if is_classifier:
         chosen |= {"sampling_rate": passes / _STEPS, "epochs": passes}
         chosen["dp_learning_rate"] = _CLASSIFIER_RATES.get(kind, _OTHER_CLASSIFIER_RATE)
         chosen |= {"clip_norm": 0.5} if kind == "encoder" else {}
         chosen |= _LSTM_CLASSIFIER_SIZES if kind == "lstm" else {}
     elif kind == "folder":
-        chosen |= _FOLDER_RATES | ({"pretraining_epochs": _FOLDER_PASSES} if inputs.has_public_text else {})
-    elif inputs.has_public_text:
-        rate = _SMALL_EPSILON_RATE if inputs.epsilon < _SMALL_EPSILON else _PRETRAINED_RATE
+        chosen |= _FOLDER_RATES | ({"pretraining_epochs": _FOLDER_PASSES} if has_public_text else {})
+    elif has_public_text:
+        is_small = settings.noise_multiplier is None and settings.epsilon < _SMALL_EPSILON
+        rate = _SMALL_EPSILON_RATE if is_small else _PRETRAINED_RATE
         chosen |= {"pretraining_epochs": _PRETRAINING_PASSES, "dp_learning_rate": rate}
-    if inputs.learns_public_split:
+    if trainer.noise_free_folders[:1] == ("public",):
         chosen["held_out"] = _HELD_OUT_SHARE
-    if inputs.max_examples is not None:
-        rate = inputs.sampling_rate or chosen.get("sampling_rate", inputs.default_sampling_rate)
-        chosen["expected_batch_size"] = inputs.max_examples * rate
+    if max_examples is not None:
+        rate = settings.sampling_rate
+        if "sampling_rate" not in settings.model_fields_set:
+            rate = chosen.get("sampling_rate", rate)
+        chosen["expected_batch_size"] = max_examples * rate
     return chosen
 
 

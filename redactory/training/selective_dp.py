@@ -84,9 +84,8 @@ class SelectiveDpSteps(NoiseFreeSteps):
 
     def _make_batch_mask(self, rows: IntArray, batch: Batch) -> Tensor:
         """Return which tuples (token read, token predicted) of ``batch`` are private: bool [B, T]."""
-        offsets = self.examples.offsets
         is_private = torch.zeros_like(batch.real)
-        flags = np.concatenate([self.private_tokens[offsets[row] : offsets[row + 1]] for row in rows])
+        flags = self.examples.select_values(self.private_tokens, rows)
         is_private[batch.real] = torch.from_numpy(flags).to(is_private.device)
         is_read_private = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
         return (is_private | is_read_private) & batch.real

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
-import math
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -27,7 +26,6 @@ from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.settings import FileSettings, Settings
 from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, MIN_CLIP_NORM
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
-from redactory.training.recipe import RecipeInputs, choose_values
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
@@ -133,7 +131,7 @@ class RecallMeasurement(FileSettings):
 
 
 TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
-"""Every trainer by name; imported dynamically because the trainers read settings too."""
+"""Every trainer by name; imported dynamically because the trainers read settings too, as does the recipe."""
 if TYPE_CHECKING:
     TrainerName = str
 else:
@@ -354,19 +352,9 @@ class TrainSettings(Settings):
 
     def choose_values(self) -> dict[str, Any]:
         """Return the values that the recipe has for keys of this section, whether or not they are set."""
-        trainer = TRAINERS[self.trainer]
-        inputs = RecipeInputs(
-            task=self.task,
-            kind=self.model.kind,
-            has_noisy_steps=trainer.noised_folder is not None and not trainer.samples_users,
-            learns_public_split=trainer.noise_free_folders[:1] == ("public",),
-            has_public_text=self.public_text is not None,
-            epsilon=self.epsilon if self.noise_multiplier is None else math.inf,
-            max_examples=self.max_examples,
-            sampling_rate=self.sampling_rate if "sampling_rate" in self.model_fields_set else None,
-            default_sampling_rate=type(self).model_fields["sampling_rate"].default,
-        )
-        return choose_values(inputs)
+        recipe = importlib.import_module("redactory.training.recipe")
+        chosen: dict[str, Any] = recipe.choose_values(self, TRAINERS[self.trainer])
+        return chosen
 
     def describe_choices(self) -> list[str]:
         """Return the keys that have the recipe's value, each with it; none with ``recipe: fixed``."""

@@ -80,18 +80,15 @@ class ShardDataset(IterableDataset[ShardRow]):
         """Iterate over this share; once after :meth:`load_state_dict`, over its remaining rows."""
         worker = get_worker_info()
         worker_index, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        share_number, share_count, rows_done = self._rank * workers + worker_index, self._world_size * workers, 0
-        loaded_position, self._loaded_position = self._loaded_position, None
-        if loaded_position is not None and loaded_position[:2] != (share_number, share_count):
+        share_number, share_count = self._rank * workers + worker_index, self._world_size * workers
+        position, self._loaded_position = self._loaded_position or (share_number, share_count, 0), None
+        if position[:2] != (share_number, share_count):
             raise RunStateError(
-                f"the state is of share {loaded_position[0]} of {loaded_position[1]}, "
-                f"but this is share {share_number} of {share_count}: "
-                "resume with as many ranks and workers"
+                f"the state is of share {position[0]} of {position[1]}, but this is share {share_number} of "
+                f"{share_count}: resume with as many ranks and workers"
             )
-        if loaded_position is not None:
-            rows_done = loaded_position[2]
-        self._position = (share_number, share_count, rows_done)
-        return self._iterate_remaining_rows(share_number, share_count, rows_done)
+        self._position = position
+        return self._iterate_remaining_rows(*position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last iterator started in this process: numbers and a digest, no text.

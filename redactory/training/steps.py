@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
+from redactory.training.clipping.engine import split_by_parameter
 from redactory.training.data import IntArray, TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import Mechanism
@@ -197,22 +197,15 @@ def flatten_parameters(network: nn.Module) -> Tensor:
 @torch.no_grad()
 def set_flat_parameters(network: nn.Module, values: Tensor) -> None:
     """Set the trainable parameters from ``values``, flat in their order."""
-    for parameter, values_part in _split_by_parameter(network, values):
-        parameter.copy_(values_part)
+    for parameter, part in split_by_parameter(list_trainable_parameters(network), values):
+        parameter.copy_(part)
 
 
 def apply_gradient(network: nn.Module, scheduled_optimizer: ScheduledOptimizer, gradient: Tensor, number: int) -> None:
     """Take step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
-    for parameter, gradient_part in _split_by_parameter(network, gradient):
-        parameter.grad = gradient_part
+    for parameter, part in split_by_parameter(list_trainable_parameters(network), gradient):
+        parameter.grad = part
     scheduled_optimizer.step(number)
-
-
-def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    parameters = list_trainable_parameters(network)
-    shares = torch.split(values, [parameter.numel() for parameter in parameters])
-    for parameter, share in zip(parameters, shares, strict=True):
-        yield parameter, share.view_as(parameter)
 
 
 def _remove_compiler_wrappers(optimizer_class: type[Optimizer]) -> Any:

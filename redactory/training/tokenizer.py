@@ -35,6 +35,7 @@ _FIXED_BYTES = (b"", b"", b"", *(text.encode() for text in (MASK, *_ALPHABET)), 
 FIXED_SIZE = len(_FIXED_VOCABULARY)
 """Entries of every vocabulary before its word pieces."""
 FORMAT = "redactory-tokenizer/2"
+"""Version of the rules around the pieces: part of the digest."""
 _WORD_PATTERN = r"\p{L}[\p{L}\p{M}]*"
 _SPLIT_PATTERN = rf"{MASK}| ?{_WORD_PATTERN}|(?m:.)"
 _NO_SPACE_BEFORE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
@@ -130,14 +131,8 @@ class Tokenizer:
                 initial_alphabet=[*_ALPHABET, *kept_letters],
             ),
         )
-        merges = json.loads(backend.to_str())["model"]["merges"]
-        return cls.from_merges(kept_letters, [(left, right) for left, right in merges])
-
-    @classmethod
-    def from_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
-        """Make the tokenizer of further ``letters`` and of ``merges``, in order of application."""
-        pairs = tuple(merges)
-        return cls(tuple(dict.fromkeys([*letters, *(left + right for left, right in pairs)])), pairs)
+        merges = tuple((left, right) for left, right in json.loads(backend.to_str())["model"]["merges"])
+        return cls(tuple(dict.fromkeys([*kept_letters, *(left + right for left, right in merges)])), merges)
 
     @property
     def size(self) -> int:
@@ -174,21 +169,12 @@ class Tokenizer:
     @property
     def digest(self) -> str:
         """Hex sha256 of the tokenizer's whole definition."""
-        return json_sha256(self.to_json())
+        return json_sha256([FORMAT, [*_FIXED_VOCABULARY, *self.words], [list(pair) for pair in self.merges]])
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON; :meth:`from_json` reads it back."""
-        header = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
-        merged_words = {left + right for left, right in self.merges}
-        letters = [word for word in self.words if word not in merged_words]
-        return {**header, "letters": letters, "merges": [list(pair) for pair in self.merges]}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the JSON of :meth:`to_json`; ``InputError`` for another format."""
-        if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
-            raise InputError("the tokenizer file has a format that this version cannot read")
-        return cls.from_merges(value["letters"], [(left, right) for left, right in value["merges"]])
+        """Convert to the JSON of the library ``tokenizers``; :func:`parse_redactory_tokenizer` reads it back."""
+        value: dict[str, Any] = json.loads(self._backend.to_str())
+        return value
 
     def _build_backend(self) -> Any:
         """Build the equivalent tokenizer of the library ``tokenizers``."""
@@ -239,17 +225,6 @@ class Tokenizer:
             folder,
         )
 
-    @classmethod
-    def from_library_json(cls, value: Mapping[str, Any]) -> Self | None:
-        """Read a ``tokenizer.json`` of :meth:`save_for_library`; None for any other."""
-        vocabulary, merges = value["model"].get("vocab"), value["model"].get("merges")
-        if not isinstance(vocabulary, dict):
-            return None
-        pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
-        if pieces[:FIXED_SIZE] != _FIXED_VOCABULARY:
-            return None
-        return cls(pieces[FIXED_SIZE:], tuple((left, right) for left, right in merges))
-
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -272,14 +247,22 @@ _WORD_REGEX, _MISSING_SPACE_REGEX = regex.compile(f" ?{_WORD_PATTERN}"), regex.c
 
 
 def parse_redactory_tokenizer(value: Mapping[str, Any]) -> Tokenizer | None:
-    """Parse our tokenizer from either JSON form; None for another library's, ``InputError`` for another format."""
-    return Tokenizer.from_library_json(value) if "model" in value else Tokenizer.from_json(value)
+    """Parse our tokenizer from the JSON of the library ``tokenizers``; None for another, ``InputError`` otherwise."""
+    if "model" not in value:
+        raise InputError("the tokenizer file has a format that this version cannot read")
+    vocabulary, merges = value["model"].get("vocab"), value["model"].get("merges")
+    if not isinstance(vocabulary, dict):
+        return None
+    pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+    if pieces[:FIXED_SIZE] != _FIXED_VOCABULARY:
+        return None
+    return Tokenizer(pieces[FIXED_SIZE:], tuple((left, right) for left, right in merges))
 
 
 def compute_tokenizer_digest(value: Mapping[str, Any]) -> str:
     """Hash (hex sha256) the parts of a tokenizer file's JSON that determine encoding and decoding."""
     tokenizer = parse_redactory_tokenizer(value)
-    return json_sha256(tokenizer.to_json() if tokenizer else {key: value.get(key) for key in _DIGEST_KEYS})
+    return tokenizer.digest if tokenizer else json_sha256({key: value.get(key) for key in _DIGEST_KEYS})
 
 
 _DIGEST_KEYS = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")

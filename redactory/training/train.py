@@ -431,8 +431,7 @@ def load_finished_summary(
     if settings.budget is not None and settings.budget.to_record() != manifest.get("budget"):
         raise ConfigurationError(
             f"train.budget: expected {_format_budget(manifest.get('budget'))}, under which models/{name} was "
-            f"trained, got {_format_budget(settings.budget.to_record())}: name the same, or give this "
-            f"training "
+            f"trained, got {_format_budget(settings.budget.to_record())}: name the same, or give this training "
             "another name (train.name)"
         )
     # a public source that no longer exists is not needed

@@ -157,7 +157,7 @@ def test_another_tokenizer_has_no_card(fresh_run: MakeRun) -> None:
     assert any("the words of public/" in line for line in told["assumptions"])
     file = run.get_model_folder("crt").tokenizer
     value = json.loads(file.read_text(encoding="utf-8"))
-    value["merges"].pop()
+    value["model"]["merges"].pop()
     file.write_text(json.dumps(value), encoding="utf-8")
     with pytest.raises(GuaranteeError, match="another tokenizer"):
         make_guarantee_card(run, "crt")

@@ -35,7 +35,7 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
     Raises ``ConfigurationError`` in all processes if their ``parameters`` differ in any bit.
     """
     ranks = processes.get_world_size(group)
-    local_bits = torch.stack([_checksum_bits(parameter) for parameter in parameters])
+    local_bits = torch.stack([checksum_bits(parameter) for parameter in parameters])
     all_bits = [torch.empty_like(local_bits) for _ in range(ranks)]
     processes.all_gather(all_bits, local_bits, group=group)
     if any(not torch.equal(all_bits[0], other) for other in all_bits):
@@ -51,6 +51,9 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
     return total
 
 
-def _checksum_bits(parameter: Tensor) -> Tensor:
-    integer_type = torch.int64 if parameter.element_size() == 8 else torch.int32
-    return parameter.detach().contiguous().view(integer_type).sum(dtype=torch.int64)
+_INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+def checksum_bits(tensor: Tensor) -> Tensor:
+    """Return the sum of the bits of the elements of ``tensor``, read as integers."""
+    return tensor.detach().reshape(-1).view(_INTEGER_TYPES[tensor.element_size()]).sum(dtype=torch.int64)

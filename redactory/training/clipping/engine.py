@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -80,6 +80,13 @@ def require_supported_network(network: nn.Module) -> None:
 def get_trainable_parameters(network: nn.Module) -> NamedParameters:
     """Return the trainable parameters by name, in order; a shared one appears once."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def split_by_parameter(parameters: Collection[nn.Parameter], flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Yield each parameter with its part of ``flat``, which holds values of all in order, in its shape."""
+    shares = torch.split(flat, [parameter.numel() for parameter in parameters])
+    for parameter, share in zip(parameters, shares, strict=True):
+        yield parameter, share.view_as(parameter)
 
 
 class RecordingSite(NamedTuple):
@@ -265,10 +272,8 @@ def _sum_weighted_gradients(tape: Tape, trainable: NamedParameters, weights: Ten
     """Return Σ_i weights_i g_i, flat in the order of ``trainable``; this empties the tape."""
     reference = next(iter(trainable.values()))
     flat = reference.new_empty(sum(p.numel() for p in trainable.values()), requires_grad=False)
-    for parameter, share in zip(
-        trainable.values(), torch.split(flat, [p.numel() for p in trainable.values()]), strict=True
-    ):
-        total, uses = share.view(parameter.shape), tape.uses.pop(id(parameter), [])
+    for parameter, total in split_by_parameter(trainable.values(), flat):
+        uses = tape.uses.pop(id(parameter), [])
         if not uses:
             total.zero_()
         for index in range(len(uses)):
@@ -414,6 +419,6 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
 
     with unwrap_network(network) as inner_network:
         flat_sum = _clip_local_batch(inner_network, record_losses, float(optimizer.max_grad_norm), None).flat
-    for parameter, share in zip(parameters, torch.split(flat_sum, [p.numel() for p in parameters]), strict=True):
-        parameter.grad = share.view_as(parameter)
+    for parameter, gradient in split_by_parameter(parameters, flat_sum):
+        parameter.grad = gradient
     return recorded_losses[0].detach()

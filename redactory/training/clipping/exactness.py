@@ -22,6 +22,7 @@ from redactory.training.clipping.engine import (
     find_recording_sites,
     get_trainable_parameters,
     require_supported_network,
+    split_by_parameter,
 )
 from redactory.training.clipping.gradients import InseparableExamplesError
 
@@ -58,13 +59,10 @@ def check_exact_clipping(
         clipped = _clip_widening_blocks(network, losses, len(single_losses))
         expected, norms = _clip_by_autograd(network, single_losses)
     norm_difference = float((clipped.norms - norms).abs().max())
-    parameters = get_trainable_parameters(network)
-    sizes = [parameter.numel() for parameter in parameters.values()]
-    gradient_parts = zip(torch.split(clipped.flat, sizes), torch.split(expected, sizes), strict=True)
-    for (name, parameter), (gradient_part, expected_part) in zip(parameters.items(), gradient_parts, strict=True):
-        if parameter.numel() and float((gradient_part - expected_part).norm()) > MAX_GRADIENT_DIFFERENCE * float(
-            expected.norm()
-        ):
+    parameters, largest = get_trainable_parameters(network), MAX_GRADIENT_DIFFERENCE * float(expected.norm())
+    differences = split_by_parameter(parameters.values(), clipped.flat - expected)
+    for name, (_, difference) in zip(parameters, differences, strict=True):
+        if float(difference.norm()) > largest:
             raise ConfigurationError(f"{name}: its clipped gradient differs from that of autograd")
     if norm_difference > MAX_GRADIENT_DIFFERENCE * float(norms.max()):
         raise ConfigurationError("the norms of the examples' gradients differ from those of autograd")

@@ -283,20 +283,20 @@ def _use_constant_parameters(module: nn.Module) -> Iterator[None]:
 
 def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
-    random_states = _get_random_states(module)
+    random_states = read_generator_states()
     with _use_constant_parameters(module), use_tape(None):
         output = module.forward(*args, **kwargs)
     if any(buffer._version != version for buffer, version in buffers):
         raise InseparableExamplesError(name, "writes a buffer, which carries information from example to example")
-    if not all(map(torch.equal, random_states, _get_random_states(module))):
+    if not all(map(torch.equal, random_states, read_generator_states())):
         raise ConfigurationError(f"{name}: draws random numbers; make its dropout a separate module")
     return output
 
 
-def _get_random_states(module: nn.Module) -> list[Tensor]:
-    device = next(module.parameters()).device
-    cuda_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *cuda_states]
+def read_generator_states() -> list[Tensor]:
+    """Read the states of torch's random generators, of the processor and of every GPU that is in use."""
+    cuda: Any = torch.cuda
+    return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,13 @@ class LstmWeights(NamedTuple):
 class Lstm(nn.Module):
     """LSTM layers with the parameters of ``nn.LSTM(batch_first=True)``; its state_dicts load.
 
-    ``dropout`` is the rate between the layers, as there.
-
     Formal guarantees: a row's outputs depend only on that row, from the zero state on; no state passes from one call to
     the next (``docs/guarantees.md``, "Side channels").
     """
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1) -> None:
         super().__init__()
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.dropout = dropout
+        self.num_layers = num_layers
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size
             shapes = ((4 * hidden_size, width), (4 * hidden_size, hidden_size), *[(4 * hidden_size,)] * 2)
@@ -64,16 +61,15 @@ class Lstm(nn.Module):
 
     def forward(self, inputs: Tensor, recurrent_masks: Sequence[Tensor | None] | None = None) -> Tensor:
         """Return states of the last layer [B, T, H] for ``inputs`` [B, T, I]; takes one mask or None per layer."""
-        for layer in range(self.num_layers):
-            if layer:
-                inputs = F.dropout(inputs, self.dropout, self.training)
-            mask = None if recurrent_masks is None else recurrent_masks[layer]
-            inputs, _ = run_lstm_layer(inputs, self.get_layer_weights(layer), mask)
+        masks = recurrent_masks or [None] * self.num_layers
+        for weights, mask in zip(self.list_layer_weights(), masks, strict=True):
+            inputs, _ = run_lstm_layer(inputs, weights, mask)
         return inputs
 
-    def get_layer_weights(self, layer: int) -> LstmWeights:
-        """The parameters of one layer."""
-        return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
+    def list_layer_weights(self) -> list[LstmWeights]:
+        """List the parameters of each layer."""
+        names = LstmWeights._fields
+        return [LstmWeights(*(getattr(self, f"{n}_l{layer}") for n in names)) for layer in range(self.num_layers)]
 
 
 def run_lstm_layer(inputs: Tensor, weights: LstmWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -158,12 +158,7 @@ class FolderEncoder(Encoder):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
-        self.context = get_context_length(model)
-
-    @property
-    def width(self) -> int:
-        """H."""
-        return int(self.model.config.hidden_size)
+        self.context, self.width = get_context_length(model), model.config.hidden_size
 
     @torch.no_grad()
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -313,17 +308,13 @@ class VectorExamples(TokenizedExamples):
         lengths = self.lengths[row_numbers]
         real = np.arange(lengths.max()) < lengths[:, None]
         inputs = np.zeros((*real.shape, self.vectors.shape[1]), np.float32)
-        inputs[real] = np.concatenate(self._list_vectors(rows))
+        inputs[real] = self.select_values(self.vectors, rows)
         targets = self.labels[row_numbers][:, None]
         return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
 
     def select_examples(self, rows: RowIndices) -> Self:
         """Return the examples ``rows`` as a new table, numbered from 0."""
-        selected = self.from_arrays(self._list_vectors(rows), self.vectors.shape[1])
-        return replace(selected, labels=None if self.labels is None else self.labels[np.asarray(rows, np.int64)])
-
-    def _list_vectors(self, rows: RowIndices) -> list[NDArray[Any]]:
-        return [self.vectors[self.offsets[row] : self.offsets[row + 1]] for row in rows]
+        return replace(super().select_examples(rows), vectors=self.select_values(self.vectors, rows))
 
 
 class VectorClassifier(ClassifierNetwork):
@@ -342,17 +333,12 @@ class VectorClassifier(ClassifierNetwork):
         self.mean: Tensor
         self.register_buffer("mean", torch.from_numpy(np.array(mean, np.float32)))
         self.head = nn.Linear(len(mean) + 1, len(classes), bias=False)
-        self._classes, self._encoder = classes, encoder
+        self.classes, self._encoder = classes, encoder
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> VectorClassifier:
         """Make the network of a saved ``config.json``, without its weights."""
         return cls(np.zeros(config["width"], np.float32), tuple(config["classes"]), config["encoder"])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
-        return self._classes
 
     def initialise(self, stream: RandomStream) -> None:
         """Set all weights to zero: the loss is convex, so no draw is needed."""
@@ -372,7 +358,7 @@ class VectorClassifier(ClassifierNetwork):
     def describe(self) -> dict[str, Any]:
         """The encoder, its width and the names of the classes."""
         header = {"format": self.FORMAT, "encoder": self._encoder, "width": len(self.mean)}
-        return {**header, "classes": list(self._classes)}
+        return {**header, "classes": list(self.classes)}
 
 
 def load_model_encoder(folder: Path, expected: dict[str, Any], package_encoder: FrozenEncoder) -> FrozenEncoder:

@@ -6,7 +6,6 @@ a few tokens shows how to use a model: its output layer, its cache and its direc
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -34,11 +33,9 @@ from redactory.training.models.network import (
     fill_normal,
     fill_uniform,
 )
-from redactory.training.models.settings import LoraSettings, TransformerSettings
+from redactory.training.models.settings import CLASSIFIER_KINDS, LoraSettings, TransformerSettings
 from redactory.training.tokenizer import require_transformers, silence_transformers
 
-_FRESH_TASKS = {"gpt2": "next-word", "llama": "next-word", "bert": "classify"}
-"""By kind of a fresh network: its task."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
 
 
@@ -206,11 +203,9 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
     Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`.
     """
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
-        names = self.model.config.id2label
-        return tuple(str(names[number]) for number in sorted(names))
+    def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, pretrained, fresh_parameters)
+        self.classes = tuple(str(name) for _, name in sorted(model.config.id2label.items()))
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
@@ -292,22 +287,19 @@ TRIAL_LENGTHS = (5, 3, 2)
 """Lengths of the synthetic examples; their number and the longest are prime."""
 
 
-def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """Check by :func:`verify_clipping_on_synthetic_examples` what the network declares about itself."""
-    token_count, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
-    classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
-    verify_clipping_on_synthetic_examples(network, pad_id, end_id, longest, token_count, classes, kind)
-
-
-def verify_clipping_on_synthetic_examples(
-    network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
+def require_exact_clipping(
+    network: Network, pad_id: int, end_id: int, longest: int, token_count: int = 0, classes: int = 0
 ) -> None:
     """Raise ``ConfigurationError`` naming the part of ``network`` that is not clipped exactly.
 
     The trial uses synthetic examples. ``longest`` is the maximum number of tokens of a training example, including its
-    begin token. ``token_count`` is the number of ids and ``classes`` that of the classes, 0 for a language model.
-    Messages call the network ``display_name``.
+    begin token. ``token_count`` is the number of ids and ``classes`` that of the classes, 0 for a language model; a
+    Hugging Face network declares both itself.
     """
+    display_name = type(getattr(network, "model", network)).__name__
+    if isinstance(network, HuggingFaceNetwork):
+        token_count, display_name = len(network.model.get_input_embeddings().weight), network.model.config.model_type
+        classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
     token_ids = [number for number in range(min(token_count, 64)) if number not in (pad_id, end_id)]
     draws = torch.randint(
         len(token_ids), (len(TRIAL_LENGTHS), max(TRIAL_LENGTHS)), generator=torch.Generator().manual_seed(0)
@@ -423,11 +415,6 @@ def has_adapters(model: Any) -> bool:
     return hasattr(model, "merge_and_unload")
 
 
-def merge_adapters(model: Any) -> Any:
-    """Return a copy of the model with its adapters merged into its weights, a plain ``transformers`` model."""
-    return copy.deepcopy(model).merge_and_unload()
-
-
 def save_adapters(model: Any, folder: Path) -> list[Path]:
     """Write only the adapters to ``folder`` in peft's format and return the files' paths."""
     from peft import get_peft_model_state_dict
@@ -449,7 +436,7 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 
 def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """Make a model of the sizes in ``settings``, without dropout; its weights are not initialised."""
-    library = get_library_class(_FRESH_TASKS[kind])
+    library = get_library_class("classify" if kind in CLASSIFIER_KINDS else "next-word")
     from transformers import AutoConfig
 
     config |= {

@@ -84,10 +84,8 @@ class Encoder(NetworkPart):
     the state is zero before every row.
     """
 
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """H, the width of a state."""
+    width: int
+    """H, the width of a state."""
 
     @abstractmethod
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -103,10 +101,8 @@ class ClassifierNetwork(Network):
     exactly 0, so it is a null example wherever it is drawn.
     """
 
-    @property
-    @abstractmethod
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number: a public constant."""
+    classes: tuple[str, ...]
+    """The names of the classes, by number: a public constant."""
 
     @abstractmethod
     def logits(self, batch: Batch) -> Tensor:

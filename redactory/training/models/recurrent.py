@@ -35,11 +35,11 @@ class EmbeddingEncoder(Encoder):
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
-        self.settings = settings
+        self.settings, self.width = settings, settings.embedding_size
         self.make_layers(settings)
 
     def make_layers(self, settings: Any) -> None:
-        """Make the layers above the embedding, if any."""
+        """Make the layers above the embedding, if any, and set the ``width`` of the last."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -77,15 +77,12 @@ class LstmEncoder(EmbeddingEncoder):
     def make_layers(self, settings: Any) -> None:
         """One module for all layers."""
         self.lstm = Lstm(settings.embedding_size, settings.hidden_size, settings.layers)
-
-    @property
-    def width(self) -> int:
-        """H."""
-        return int(self.settings.hidden_size)
+        self.width = settings.hidden_size
 
     def list_layer_weights(self) -> list[LstmWeights]:
         """List the parameters of each layer."""
-        return [self.lstm.get_layer_weights(layer) for layer in range(self.lstm.num_layers)]
+        lstms = (module for module in self.modules() if isinstance(module, Lstm))
+        return [weights for lstm in lstms for weights in lstm.list_layer_weights()]
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter as other encoders do; see ``is_tuned_for_noise``."""
@@ -152,15 +149,6 @@ class AwdLstmEncoder(LstmEncoder):
         widths = [settings.embedding_size, *inner, settings.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(widths))
 
-    @property
-    def width(self) -> int:
-        """E, the width of the last layer."""
-        return int(self.settings.embedding_size)
-
-    def list_layer_weights(self) -> list[LstmWeights]:
-        """List the parameters of each layer."""
-        return [layer.get_layer_weights(0) for layer in self.layers if isinstance(layer, Lstm)]
-
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
         settings, states = self.settings, self.embedding(batch.inputs)
@@ -203,11 +191,7 @@ class BiLstmEncoder(EmbeddingEncoder):
     def make_layers(self, settings: BiLstmSettings) -> None:
         """One module per direction."""
         self.ahead, self.back = (Lstm(settings.embedding_size, settings.hidden_size) for _ in range(2))
-
-    @property
-    def width(self) -> int:
-        """2H."""
-        return 2 * int(self.settings.hidden_size)
+        self.width = 2 * settings.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """Return each position's states from both directions, concatenated: [B, T, 2H]."""
@@ -231,11 +215,6 @@ class BagEncoder(EmbeddingEncoder):
 
     FORMAT = "redactory-bag/1"
     SETTINGS = BagSettings
-
-    @property
-    def width(self) -> int:
-        """E."""
-        return self.embedding.embedding_dim
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The embedding of each position, [B, T, E]."""
@@ -280,12 +259,7 @@ class PooledClassifier(ClassifierNetwork):
         self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pooled_width, bottleneck)
         self.width = bottleneck or pooled_width
         self.head: nn.Module = nn.Linear(self.width, len(classes)) if classes else nn.Identity()
-        self._classes, self._pooling = classes, pooling
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
-        return self._classes
+        self.classes, self._pooling = classes, pooling
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: the encoder's by its rule, the rest uniform within ±1/√inputs."""
@@ -314,4 +288,4 @@ class PooledClassifier(ClassifierNetwork):
         """The encoder, the pooling and the names of the classes."""
         bottleneck_config = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
         header = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
-        return {**header, **bottleneck_config, "classes": list(self._classes)}
+        return {**header, **bottleneck_config, "classes": list(self.classes)}

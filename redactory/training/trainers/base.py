@@ -198,11 +198,7 @@ class Trainer:
         """Make the steps without noise, or None."""
         if not self.noise_free_folders:
             return None
-        examples = (
-            context.encode_originals()
-            if self.has_units
-            else context.encode_data_folders(*self.list_data_folders(context.run))
-        )
+        examples = context.encode_data_folders(*self.list_data_folders(context.run))
         return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
 
     def make_noisy_steps(
@@ -210,9 +206,5 @@ class Trainer:
     ) -> StepKind:
         """Make the steps with noise."""
         assert self.noised_folder is not None
-        examples = (
-            context.encode_originals()
-            if self.has_units
-            else context.encode_data_folders(getattr(context.run, self.noised_folder))
-        )
+        examples = context.encode_data_folders(getattr(context.run, self.noised_folder))
         return context.make_noisy_steps(scheduled_optimizer, examples, mechanism, ledger)

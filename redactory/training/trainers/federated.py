@@ -85,7 +85,8 @@ class UserLevel(Trainer):
 
         users_mechanism = get_users_mechanism(mechanism)
         assert context.original_examples is not None
-        incidence, examples = context.original_examples.incidence, context.encode_originals().examples
+        incidence = context.original_examples.incidence
+        examples = context.encode_data_folders(context.run.vault).examples
         federated = context.settings.federated
         if incidence is None or len(incidence) != len(examples):
             raise CheckFailed("the hypergraph is not that of the examples that are trained on")

@@ -38,13 +38,6 @@ def test_our_lstm_is_torchs(sizes: tuple[int, int, int, int], layers: int, seed:
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
 
 
-def test_dropout_is_between_layers() -> None:
-    lstm, x = Lstm(3, 4, 2, dropout=0.5), torch.randn(2, 5, 3)
-    assert not torch.equal(lstm(x), lstm(x))
-    lstm.eval()
-    assert torch.equal(lstm(x), lstm(x))
-
-
 def test_dropped_recurrent_weights_have_no_gradient() -> None:
     lstm = Lstm(3, 4).double()
     mask = 2.0 * (torch.rand(16, 4, dtype=torch.float64) < 0.5)
