@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from redactory import training
@@ -122,8 +123,7 @@ def sample_numbers(
             scores = first.expand(len(rows), -1)
             for place, column in enumerate(columns):
                 of_digits = scores[:, column].double().cpu().numpy()
-                shares = np.exp(of_digits - of_digits.max(1, keepdims=True))
-                shares /= shares.sum(1, keepdims=True)
+                shares = scipy.special.softmax(of_digits, axis=1)
                 is_below = shares.cumsum(1) < uniform[rows, place][:, None]
                 chosen = np.arange(len(rows)), is_below.sum(1).clip(max=len(_DIGITS) - 1)
                 log_p[rows] += of_digits[chosen]
