@@ -69,13 +69,14 @@ def measure_misses(
     for (text, secret_spans), (whole, variants) in zip(labelled, routed, strict=True):
         for span, masked in zip(secret_spans, variants, strict=True):
             secret = text[int(span["start"]) : int(span["end"])]
+            splits = {PRIVATE if split == "quarantined" else split for split, _ in (whole, masked)}
             strata = [("", ""), ("casing", classify_casing(secret)), ("label", str(span["label"]))]
             if span.get(TEMPLATE_KEY) is not None:
                 strata.append(("template", str(span[TEMPLATE_KEY])))
             for stratum in strata:
                 counts[stratum]["n"] += 1
                 counts[stratum]["gamma"] += whole != tuple(masked)
-                counts[stratum]["delta_2"] += _get_effective_split(whole) != _get_effective_split(masked)
+                counts[stratum]["delta_2"] += len(splits) > 1
     strata_metrics: dict[str, dict[str, Any]] = {}
     for (stratification, name), count in sorted(counts.items()):
         strata_metrics.setdefault(stratification, {})[name] = {"n": count["n"]} | {
@@ -128,10 +129,6 @@ def classify_casing(secret: str) -> str:
         return "uncased"
     title = all(word[0].isupper() and not (len(word) > 1 and word.isupper()) for word in cased)
     return "title" if title else "mixed"
-
-
-def _get_effective_split(routed_text: RoutedText) -> str:
-    return PRIVATE if routed_text[0] == "quarantined" else routed_text[0]
 
 
 # The labelled secrets that remain in a finished run's shards.
