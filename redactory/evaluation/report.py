@@ -171,7 +171,6 @@ class ModelReport:
     name: str
     card: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]]
-    epsilon: float | None
     promises: list[str]
     figures: list[EvaluationFinding]
     utility: list[EvaluationFinding]
@@ -185,7 +184,7 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
     utility, attacks = (render_findings(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
     words = list_promises(card), list_card_metrics(card), utility, attacks
-    return ModelReport(folder.root.name, card, results, card["epsilon"], *words)
+    return ModelReport(folder.root.name, card, results, *words)
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
