@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,11 +38,8 @@ def score_all_numbers(
     if single is None:
         return score_strings(model, prefix, [f"{n:0{digits}d}" for n in range(10**digits)], progress)
     head, columns = single
-    numbers = np.arange(10**digits)
-    tokens = np.empty((len(numbers), digits), np.int32)
-    for position in range(digits):
-        tokens[:, position] = np.asarray(columns[position], np.int32)[numbers // 10 ** (digits - 1 - position) % 10]
-    return _score_token_rows(model, head, tokens, np.full(len(numbers), digits), progress)
+    tokens = np.fromiter(chain.from_iterable(product(*columns)), np.int32).reshape(-1, digits)
+    return _score_token_rows(model, head, tokens, np.full(len(tokens), digits), progress)
 
 
 def score_strings(
