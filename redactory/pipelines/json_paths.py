@@ -102,8 +102,7 @@ class Fields:
                 value = _decode_json(text)
                 strings = value if isinstance(value, dict | list | str) else text
                 _change_every_string(strings, lambda inner: collect_turn(inner, "said", role))
-                return text
-            if kind == "said":
+            elif kind == "said":
                 turns.append((role, text))
             return text
 
