@@ -271,10 +271,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                     continue
                 cells = row.cells
                 if row.headers and settings.mail_user:
-                    cells = {
-                        **cells,
-                        file_settings.user: parse_address(row.headers.get(settings.mail_user.lower(), "")),
-                    }
+                    address = parse_address(row.headers.get(settings.mail_user.lower(), ""))
+                    cells = {**cells, file_settings.user: address}
                 try:
                     yield _parse_document(cells, file_settings, source.name, number)
                 except (_UnusableRowError, NoTextError) as unusable:
