@@ -26,7 +26,6 @@ from redactory.redaction.shards import read_values
 DIGITS_PLACEHOLDER = "{digits}"
 EXACT, MAX_EXACT_CANDIDATES = "exact", 10**6
 SAMPLED, WEIGHTED = "sampled", "weighted"
-DEFAULT_SAMPLES = 20_000
 MIN_SAMPLES_ABOVE = 30
 """Minimum number of samples scored higher than a canary for their share to be the estimate."""
 _NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
@@ -57,7 +56,7 @@ def measure_canary_exposure(
     canaries: Mapping[str, Any],
     copies_left: Sequence[int] | None = None,
     progress: Progress = ignore_progress,
-    samples: int = DEFAULT_SAMPLES,
+    samples: int = 20_000,
     seed: int = 0,
     missed: Sequence[bool] | None = None,
 ) -> dict[str, Any]:

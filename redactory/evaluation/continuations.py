@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from redactory import training
@@ -37,11 +38,8 @@ def score_all_numbers(
     if single is None:
         return score_strings(model, prefix, [f"{n:0{digits}d}" for n in range(10**digits)], progress)
     head, columns = single
-    numbers = np.arange(10**digits)
-    tokens = np.empty((len(numbers), digits), np.int32)
-    for position in range(digits):
-        tokens[:, position] = np.asarray(columns[position], np.int32)[numbers // 10 ** (digits - 1 - position) % 10]
-    return _score_token_rows(model, head, tokens, np.full(len(numbers), digits), progress)
+    tokens = np.fromiter(chain.from_iterable(product(*columns)), np.int32).reshape(-1, digits)
+    return _score_token_rows(model, head, tokens, np.full(len(tokens), digits), progress)
 
 
 def score_strings(
@@ -122,8 +120,7 @@ def sample_numbers(
             scores = first.expand(len(rows), -1)
             for place, column in enumerate(columns):
                 of_digits = scores[:, column].double().cpu().numpy()
-                shares = np.exp(of_digits - of_digits.max(1, keepdims=True))
-                shares /= shares.sum(1, keepdims=True)
+                shares = scipy.special.softmax(of_digits, axis=1)
                 is_below = shares.cumsum(1) < uniform[rows, place][:, None]
                 chosen = np.arange(len(rows)), is_below.sum(1).clip(max=len(_DIGITS) - 1)
                 log_p[rows] += of_digits[chosen]

@@ -40,13 +40,12 @@ class ExtractionSettings:
 class VaultSecret:
     """A value with its label; it must not be printed, logged or written.
 
-    ``copies`` is how often the vault holds it, ``times_seen`` how often the model's training data does; ``prefix`` is
-    the text before its first occurrence in an example.
+    ``times_seen`` is how often the model's training data holds it; ``prefix`` is the text before its first occurrence
+    in an example.
     """
 
     value: str = field(repr=False)
     label: str
-    copies: int
     times_seen: int
     prefix: str = field(repr=False)
 
@@ -215,12 +214,11 @@ def collect_vault_secrets(run: RunFolder, training_folders: Iterable[Path]) -> l
             if key not in labels or (strict and not labels[key][0]):
                 labels[key] = strict, label
     search = ValueSearch(list(first))
-    copies, times_seen = (
-        search.count_occurrences(text for folder in folders for (text,) in read_values(folder, "text"))
-        for folders in ([run.vault], training_folders)
+    times_seen = search.count_occurrences(
+        text for folder in training_folders for (text,) in read_values(folder, "text")
     )
     return [
-        VaultSecret(value, labels[key][1], copies[index], times_seen[index], prefix)
+        VaultSecret(value, labels[key][1], times_seen[index], prefix)
         for index, (key, (value, prefix)) in enumerate(first.items())
     ]
 

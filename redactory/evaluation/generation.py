@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from redactory import training
@@ -75,23 +76,19 @@ def generate_texts(
 
 
 def _restrict_to_likeliest(scores: NDArray[np.float64], top_k: int | None, top_p: float) -> NDArray[np.float64]:
-    """Exclude tokens outside the ``top_k`` likeliest, then outside the nucleus of ``top_p``; [B, V]."""
+    """Exclude tokens outside the ``top_k`` likeliest, then outside the smallest likeliest set with total ``top_p``."""
     if top_k is not None and top_k < scores.shape[1]:
         kth_score = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
         scores = np.where(scores >= kth_score, scores, -np.inf)
-    return np.where(_find_nucleus(scores, top_p), scores, -np.inf) if top_p < 1.0 else scores
-
-
-def _find_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
-    """Return which tokens are in the smallest likeliest set with total ``top_p``; bool [B, V]."""
-    shares = np.exp(scores - scores.max(1, keepdims=True))
-    shares /= shares.sum(1, keepdims=True)
+    if top_p == 1.0:
+        return scores
+    shares = scipy.special.softmax(scores, axis=1)
     order = np.argsort(-shares, axis=1, kind="stable")
     ordered = np.take_along_axis(shares, order, 1)
     # include a token if those before it have less: the likeliest is always in
     is_in_nucleus = np.empty(shares.shape, bool)
     np.put_along_axis(is_in_nucleus, order, ordered.cumsum(1) - ordered < top_p, 1)
-    return is_in_nucleus
+    return np.where(is_in_nucleus, scores, -np.inf)
 
 
 def _generate_batch(

@@ -212,10 +212,9 @@ class ValueSearch:
 
     def __init__(self, values: Sequence[str]) -> None:
         self._automaton = ahocorasick.Automaton()
-        self._lengths = [len(value.casefold()) for value in values]
         for index, folded in enumerate(value.casefold() for value in values):
             if folded and folded not in self._automaton:
-                self._automaton.add_word(folded, index)
+                self._automaton.add_word(folded, (index, len(folded)))
         if len(self._automaton):
             self._automaton.make_automaton()
 
@@ -224,8 +223,8 @@ class ValueSearch:
         if not len(self._automaton):
             return
         folded = text.casefold()
-        for last, index in self._automaton.iter(folded):
-            start, end = last + 1 - self._lengths[index], last + 1
+        for last, (index, length) in self._automaton.iter(folded):
+            start, end = last + 1 - length, last + 1
             joins = ((folded[start - 1 : start], folded[start]), (folded[last], folded[end : end + 1]))
             if not any(left.isalnum() and right.isalnum() for left, right in joins):
                 yield index

@@ -233,15 +233,14 @@ def draw_coins(
     ``ConfigurationError`` for no canary, too many for the numbers, an unknown form, or a template that does not end
     with ``{digits}``.
     """
-    needed = 2 * canaries
-    if canaries < 1 or needed > 10**CANARY_DIGITS // 2:
+    if not 1 <= canaries <= 10**CANARY_DIGITS // 4:
         raise ConfigurationError(f"canaries: must be between 1 and {10**CANARY_DIGITS // 4}")
     if form not in get_args(CanaryForm):
         raise ConfigurationError(f"form: expected one of {', '.join(get_args(CanaryForm))}")
     if not template.endswith(DIGITS_PLACEHOLDER) or template.count(DIGITS_PLACEHOLDER) != 1:
         raise ConfigurationError(f"template: needs one {DIGITS_PLACEHOLDER}, at its end")
     source = random.SystemRandom() if seed is None else random.Random(f"audit coins {seed}")
-    numbers = [f"{number:0{CANARY_DIGITS}d}" for number in source.sample(range(10**CANARY_DIGITS), needed)]
+    numbers = [f"{number:0{CANARY_DIGITS}d}" for number in source.sample(range(10**CANARY_DIGITS), 2 * canaries)]
     pairs = list(zip(numbers[:canaries], numbers[canaries:], strict=True))
     coins = [source.random() < 0.5 for _ in pairs]
     return AuditCoins(form, template, pairs, coins, seed is not None)

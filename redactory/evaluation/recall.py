@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from redactory.evaluation.labelled import TEMPLATE_KEY
 from redactory.foundation.errors import CheckFailed
@@ -69,13 +69,14 @@ def measure_misses(
     for (text, secret_spans), (whole, variants) in zip(labelled, routed, strict=True):
         for span, masked in zip(secret_spans, variants, strict=True):
             secret = text[int(span["start"]) : int(span["end"])]
+            splits = {PRIVATE if split == "quarantined" else split for split, _ in (whole, masked)}
             strata = [("", ""), ("casing", classify_casing(secret)), ("label", str(span["label"]))]
             if span.get(TEMPLATE_KEY) is not None:
                 strata.append(("template", str(span[TEMPLATE_KEY])))
             for stratum in strata:
                 counts[stratum]["n"] += 1
                 counts[stratum]["gamma"] += whole != tuple(masked)
-                counts[stratum]["delta_2"] += _get_effective_split(whole) != _get_effective_split(masked)
+                counts[stratum]["delta_2"] += len(splits) > 1
     strata_metrics: dict[str, dict[str, Any]] = {}
     for (stratification, name), count in sorted(counts.items()):
         strata_metrics.setdefault(stratification, {})[name] = {"n": count["n"]} | {
@@ -130,10 +131,6 @@ def classify_casing(secret: str) -> str:
     return "title" if title else "mixed"
 
 
-def _get_effective_split(routed_text: RoutedText) -> str:
-    return PRIVATE if routed_text[0] == "quarantined" else routed_text[0]
-
-
 # The labelled secrets that remain in a finished run's shards.
 #
 # The vault's examples reassemble a document, so a secret's position in the document is a position in
@@ -141,14 +138,6 @@ def _get_effective_split(routed_text: RoutedText) -> str:
 
 
 SECRET_COUNTS = ("secrets", "left_public", "left_private", "withheld")
-
-
-class LocatedExample(NamedTuple):
-    """An example whose text is ``document[start:end]``."""
-
-    example_id: int
-    start: int
-    end: int
 
 
 def count_unmasked_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -160,7 +149,7 @@ def count_unmasked_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) ->
     the same}}. ``CheckFailed`` if the vault does not match a row's text.
     """
     labelled = {str(row["id"]): row for row in rows}
-    examples: dict[str, list[LocatedExample]] = {}
+    examples: dict[str, list[tuple[int, int, int]]] = {}
     vault = read_values(run.vault, "doc_id", "example_id", "prefix", "text", "suffix")
     for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
@@ -194,8 +183,8 @@ def summarize_secret_counts(documents: int, labels: Mapping[str, Counter[str]]) 
 
 def locate_examples(
     doc_id: str, document: str, vault_rows: Iterable[tuple[int, str, str, str]]
-) -> list[LocatedExample]:
-    """Locate each example (example_id, prefix, text, suffix) of a document in it.
+) -> list[tuple[int, int, int]]:
+    """Return (example_id, start, end) in a document of the text of each example (example_id, prefix, text, suffix).
 
     Examples follow each other without a gap, except if a quarantined one is missing from the vault: then the ids jump,
     and the next text is searched for.
@@ -208,7 +197,7 @@ def locate_examples(
         if offset < 0 or not document.startswith(piece, offset):
             raise CheckFailed(f"document {doc_id}: the examples in the vault do not add up to its text")
         start = offset + len(prefix)
-        examples.append(LocatedExample(example_id, start, start + len(text)))
+        examples.append((example_id, start, start + len(text)))
         position, expected_id = offset + len(piece), example_id + 1
     return examples
 

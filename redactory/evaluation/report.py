@@ -51,7 +51,7 @@ def render_pages(run: RunFolder) -> Iterator[tuple[Path, str]]:
     for name in run.list_model_names():
         folder = run.get_model_folder(name)
         report = build_model_report(folder)
-        yield folder.report, render_model_report(report)
+        yield folder.report, load_template("model.html.j2").render(model=report)
         yield folder.measured, load_template("model.md.j2").render(model=report).replace(MASK, f"`{MASK}`")
     yield run.report, render_report(run)
 
@@ -88,11 +88,6 @@ def render_report(run: RunFolder) -> str:
         public=_pick_public_examples(run.public),
         canary_digits=CANARY_DIGITS,
     )
-
-
-def render_model_report(report: ModelReport) -> str:
-    """Render the page of one model: its quality, its guarantee and the attacks on it; it loads nothing."""
-    return load_template("model.html.j2").render(model=report)
 
 
 def list_conservation_laws(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -176,7 +171,6 @@ class ModelReport:
     name: str
     card: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]]
-    epsilon: float | None
     promises: list[str]
     figures: list[EvaluationFinding]
     utility: list[EvaluationFinding]
@@ -190,7 +184,7 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
     utility, attacks = (render_findings(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
     words = list_promises(card), list_card_metrics(card), utility, attacks
-    return ModelReport(folder.root.name, card, results, card["epsilon"], *words)
+    return ModelReport(folder.root.name, card, results, *words)
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:

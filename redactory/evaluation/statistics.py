@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,8 @@ def count_passing_settings(misses: Sequence[int], n: int, miss_rate: float, conf
     The j-th setting misses ``misses[j]`` of the ``n`` secrets. 0 if the first already fails.
     """
     _check_rates(miss_rate, confidence)
-    for passing, missed in enumerate(misses):
-        if compute_binomial_p_value(missed, n, miss_rate) > 1 - confidence:
-            return passing
-    return len(misses)
+    keeps = (compute_binomial_p_value(missed, n, miss_rate) <= 1 - confidence for missed in misses)
+    return sum(takewhile(bool, keeps))
 
 
 def _check_rates(miss_rate: float, confidence: float) -> None:

@@ -150,10 +150,9 @@ def measure_text_quality(
         }
 
     metrics = {source: score_rows(rows) for source, rows in sides.items()}
-    names = metrics["real"]
     covered = {label for _, label in generated} & set(labels)
     return {
-        **{name: {source: figures[name] for source, figures in metrics.items()} for name in names},
+        **{name: {source: figures[name] for source, figures in metrics.items()} for name in metrics["real"]},
         "coverage": len(covered) / len(labels) if labels else None,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -97,13 +98,14 @@ def measure_accuracy(
     class_counts, taken = confusion.sum(1).tolist(), confusion.sum(0).tolist()
     wrong = (confusion.sum(1) - confusion.diagonal()).tolist()
     without, by_class = sum(name is None for name in classes), _measure_classes(true, scores)
+    known = {metric: [value for row in by_class if (value := row[metric]) is not None] for metric in ("f1", "auc")}
     return {
         "error_rate": sum(wrong) / len(counted),
         "errors": sum(wrong),
         "texts": len(counted),
         "majority_error_rate": 1.0 - max(class_counts) / len(counted),
         "log_loss": float(-scores[np.arange(len(true)), true].mean()),
-        **{metric: _compute_mean([row[metric] for row in by_class]) for metric in ("f1", "auc")},
+        **{metric: fmean(values) if values else None for metric, values in known.items()},
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
@@ -136,9 +138,3 @@ def _measure_classes(true: NDArray[np.int64], scores: NDArray[np.float64]) -> li
         auc = float(roc_auc_score(is_class, scores[:, number])) if 0 < is_class.sum() < len(true) else None
         metrics.append({"f1": float(f1[number]) if is_class.any() else None, "auc": auc})
     return metrics
-
-
-def _compute_mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the known ``values``; None if there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

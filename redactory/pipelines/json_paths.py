@@ -102,8 +102,7 @@ class Fields:
                 value = _decode_json(text)
                 strings = value if isinstance(value, dict | list | str) else text
                 _change_every_string(strings, lambda inner: collect_turn(inner, "said", role))
-                return text
-            if kind == "said":
+            elif kind == "said":
                 turns.append((role, text))
             return text
 
@@ -300,11 +299,9 @@ class KeyedText(str):
 def change_json_object(text: str, fields: Fields, change: TextChange) -> str:
     """Change the texts of ``fields`` in the JSON object ``text``; all other characters stay the same.
 
-    ``ValueError`` if it is not JSON, ``NoTextError`` if it is not an object or a field holds no text.
+    ``NoTextError`` if a field holds no text.
     """
-    row = _DECODER.decode(text)
-    if not isinstance(row, dict):
-        raise NoTextError("not_an_object")
+    row: dict[str, Any] = _DECODER.decode(text)
     visit, changed_literals = _make_json_visitor(change), list[Edit]()
 
     def record_change(old: str, kind: StringKind, role: str | None) -> str:

@@ -25,9 +25,9 @@ from redactory.evaluation.plots import plot_extraction
 from tests.evaluation.small_model import Parrot
 
 SECRETS = [
-    VaultSecret("417 Oak", "ADDRESS", 9, 9, "I live at "),
-    VaultSecret("Ann Smith", "PERSON", 3, 3, "call "),
-    VaultSecret("Bob Jones", "PERSON", 1, 0, "dear "),
+    VaultSecret("417 Oak", "ADDRESS", 9, "I live at "),
+    VaultSecret("Ann Smith", "PERSON", 3, "call "),
+    VaultSecret("Bob Jones", "PERSON", 0, "dear "),
 ]
 CONTROLS = ["902 Elm", "Ann Jones", None]
 BY_HEART = ["I live at 417 Oak.", "call Ann Smith"]

@@ -22,7 +22,7 @@ from redactory.evaluation.report import (
     list_card_metrics,
     list_promises,
     render_findings,
-    render_model_report,
+    render_pages,
     render_report,
     write_report,
 )
@@ -312,6 +312,6 @@ def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
     add_models(run)
     for evaluation in ("perplexity", "canary"):
         run.get_model_folder("crt").get_result_folder(evaluation).success.unlink()
-    page = render_model_report(build_model_report(run.get_model_folder("crt")))
+    page = dict(render_pages(run))[run.get_model_folder("crt").report]
     assert "was not measured" in page
     assert "No attack on this model was tried" in page

@@ -17,11 +17,14 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
+
+from zstandard import ZstdCompressor
 
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -51,8 +54,14 @@ from redactory.pipelines.readers.formats import CHUNK_BYTES, FORMATS
 from redactory.pipelines.store import Store, is_url
 
 PIPE = "-"
-_COMPRESSION_ENDINGS = (".gz", ".zst", ".bz2", ".xz")
-"""Endings of compressed copies."""
+_COMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
+    # no name or time, so that the same input gives the same bytes
+    ".gz": lambda file: gzip.GzipFile("", "wb", fileobj=file, mtime=0),
+    ".zst": lambda file: ZstdCompressor().stream_writer(file, closefd=False),
+    ".bz2": partial(bz2.BZ2File, mode="wb"),
+    ".xz": partial(lzma.LZMAFile, mode="wb"),
+}
+"""Compressors of copies by the ending of their name."""
 _FOREIGN_ENDINGS = (".xls", ".xlsm", ".xlsb", ".ods", ".doc", ".docm", ".odt", ".rtf", ".pst")
 """Endings of formats that are not written."""
 QUARANTINE_SUFFIX = ".quarantine.jsonl"
@@ -140,7 +149,7 @@ def require_matching_format(out: str, sources: Sequence[Source], is_folder: bool
         return
     path = PurePosixPath(out.rstrip("/"))
     ending = path.suffix.lower()
-    base_path = path.with_suffix("") if ending in _COMPRESSION_ENDINGS else path
+    base_path = path.with_suffix("") if ending in _COMPRESSORS else path
     if ending in ARCHIVE_ENDINGS:
         raise ConfigurationError(f"--out: archives are not written: give {path.stem}, or {path.stem}.gz")
     named_format = detect_format(base_path.name)
@@ -321,22 +330,9 @@ def _reject_foreign_work_folder(work: Path) -> None:
 @contextmanager
 def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
     """Open ``path`` for writing, compressed according to the ending of ``name``."""
-    ending = PurePosixPath(name).suffix.lower()
-    with path.open("wb") as file:
-        if ending == ".gz":
-            # no name or time, so that the same input gives the same bytes
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as gzip_file:
-                yield cast(BinaryIO, gzip_file)
-        elif ending == ".zst":
-            from zstandard import ZstdCompressor
-
-            with ZstdCompressor().stream_writer(file, closefd=False) as stream:
-                yield cast(BinaryIO, stream)
-        elif ending in _COMPRESSION_ENDINGS:
-            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as compressed_file:
-                yield cast(BinaryIO, compressed_file)
-        else:
-            yield file
+    compress = _COMPRESSORS.get(PurePosixPath(name).suffix.lower(), nullcontext)
+    with path.open("wb") as file, compress(file) as target:
+        yield target
 
 
 def _write_standard_output(path: Path) -> None:

@@ -94,7 +94,9 @@ class HttpService:
 
     async def _scan(self, request: Request) -> Any:
         body = await _parse_body(request, ScanRequest)
-        spans, failed = await self._process(request, body.texts, _format_spans)
+        spans, failed = await self._process(
+            request, body.texts, lambda _, examples: [asdict(span) for one in examples for span in one.spans]
+        )
         return {"spans": spans, "failed": failed}
 
     async def _analyze(self, request: Request) -> Any:
@@ -172,10 +174,6 @@ def _describe_error(error: Exception) -> tuple[dict[str, str], int]:
     elif isinstance(error, TimeoutError):
         message, status = f"the answer takes more than {MAX_SECONDS} seconds; send less at once", 503
     return {"error": message}, status
-
-
-def _format_spans(text: str, examples: list[Example]) -> list[dict[str, Any]]:
-    return [asdict(span) for example in examples for span in example.spans]
 
 
 def _format_json(content: Any, _: Request | None = None, status: int = 200) -> Response:

@@ -157,30 +157,29 @@ def _restore_files(
             target_path = work.staging_path / source.name if is_folder else work.staging_path
             make_folder(target_path.parent)
             name = source.name if is_folder else Path(out).name
-            result = _unmask_file(source, target_path, name, pseudonym_vault, vault_path)
-            rows, counts = rows + result["rows"], counts + Counter(result["unmasked"])
+            file_rows, file_counts = _unmask_file(source, target_path, name, pseudonym_vault, vault_path)
+            rows, counts = rows + file_rows, counts + file_counts
         unknown = counts.pop("unknown", 0)
         summary = {"rows": rows, "unmasked": dict(counts.most_common()), "put_back": counts.total(), "unknown": unknown}
         work.finish(out, summary)
     return summary
 
 
-def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault, vault_path: Path) -> dict[str, Any]:
+def _unmask_file(
+    source: Source, target: Path, name: str, vault: PseudonymVault, vault_path: Path
+) -> tuple[int, Counter[str]]:
     counts: Counter[str] = Counter()
     rows = 0
 
     def make_edits(row: int, text: str) -> list[Edit]:
-        edits = []
-        known_count = sum(token in vault.values for token in _TOKEN.findall(text))
-        spellings = vault.pop_spellings(row, text)
-        spelling_iterator = iter(spellings if len(spellings) == known_count else [])
-        for token in _TOKEN.finditer(text):
-            value = vault.values.get(token[0])
-            value = value if value is None else next(spelling_iterator, value)
-            counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
-            if value is not None:
-                edits.append(Edit(token.start(), token.end(), value))
-        return edits
+        tokens = list(_TOKEN.finditer(text))
+        known = [token for token in tokens if token[0] in vault.values]
+        counts.update(token[0][1:].rpartition("_")[0] for token in known)
+        counts["unknown"] += len(tokens) - len(known)
+        values = vault.pop_spellings(row, text)
+        if len(values) != len(known):
+            values = [vault.values[token[0]] for token in known]
+        return [Edit(*token.span(), value) for token, value in zip(known, values, strict=True)]
 
     with RecordLog(Path(f"{vault_path}.log.jsonl")) as log:
         # log before writing: no use may go unlogged
@@ -204,5 +203,5 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
                         yield row.render([make_edits(row.number, text) for text in row.texts], {})
 
             reader.write(target_file, iterate_output())
-        log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
-    return {"rows": rows, "unmasked": dict(counts)}
+        log.append("unmasked", {"rows": rows, "tokens": dict(+counts)})
+    return rows, counts

@@ -119,10 +119,9 @@ def _list_safe_column_names(columns: Sequence[str], settings: Config, policy: Po
 
 def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
     """Count what the policies do to the examples of :data:`MAX_TRIAL_DOCUMENTS` documents (fewer if long), and why."""
-    sizes = accumulate(map(len, documents[:MAX_TRIAL_DOCUMENTS]), initial=0)
-    texts = [text for text, before in zip(documents, sizes, strict=False) if before < MAX_TRIAL_CHARS][
-        :MAX_TRIAL_DOCUMENTS
-    ]
+    documents = documents[:MAX_TRIAL_DOCUMENTS]
+    sizes = accumulate(map(len, documents), initial=0)
+    texts = [text for text, before in zip(documents, sizes, strict=False) if before < MAX_TRIAL_CHARS]
     split_counts, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with report_start_and_end(progress, "try the policies"):
         for examples in policy.route_many(texts, joined=True):

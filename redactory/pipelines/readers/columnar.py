@@ -297,12 +297,11 @@ class Arrow(RecordBatchFormat):
         file.seek(max(0, size - len(self._END_OF_STREAM)))
         ended = file.read() == self._END_OF_STREAM
         file.seek(0)
-        if file.read(len(self._FILE_MAGIC)) == self._FILE_MAGIC:
-            # the footer gives the number of batches; the stream follows the magic bytes
+        has_footer = file.read(len(self._FILE_MAGIC)) == self._FILE_MAGIC
+        if has_footer:
             self._footer_batches = int(pa.ipc.open_file(file).num_record_batches)
-            file.seek(self._STREAM_OFFSET)
-        else:
-            file.seek(0)
+        # in a file with a footer, the stream follows the magic bytes
+        file.seek(self._STREAM_OFFSET if has_footer else 0)
         reader = pa.ipc.open_stream(pa.PythonFile(file))
         wanted, count = self._select_columns(reader.schema), 0
         selected = [index for index, column in enumerate(reader.schema.names) if column in wanted]

@@ -271,10 +271,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                     continue
                 cells = row.cells
                 if row.headers and settings.mail_user:
-                    cells = {
-                        **cells,
-                        file_settings.user: parse_address(row.headers.get(settings.mail_user.lower(), "")),
-                    }
+                    address = parse_address(row.headers.get(settings.mail_user.lower(), ""))
+                    cells = {**cells, file_settings.user: address}
                 try:
                     yield _parse_document(cells, file_settings, source.name, number)
                 except (_UnusableRowError, NoTextError) as unusable:
@@ -376,13 +374,11 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
 
 def _read_metadata_value(record: Mapping[str, Any], path: str) -> str | int | float | None:
     """Read the value at a path of ``input.metadata_columns``; None if there is none."""
-    value: Any = record.get(path)
-    if path not in record:
-        value = record
-        for step in parse_path(path):
-            if value is not None and not isinstance(value, Mapping):
-                raise _UnusableRowError("kept_not_plain")
-            value = None if value is None else value.get(step)
+    value: Any = record
+    for step in (path,) if path in record else parse_path(path):
+        if value is not None and not isinstance(value, Mapping):
+            raise _UnusableRowError("kept_not_plain")
+        value = None if value is None else value.get(step)
     if isinstance(value, str):
         if len(value) > MAX_NAME_LENGTH:
             raise _UnusableRowError("kept_too_long")

@@ -487,7 +487,7 @@ def _find_stored_files(url: str) -> list[tuple[str, str]]:
     elif filesystem.exists(inner):
         names = [inner]
     else:
-        candidates = filesystem.glob(inner) if _has_wildcards(url) else []
+        candidates = filesystem.glob(inner) if glob.has_magic(url) else []
         names = [n for n in candidates if not is_hidden(PurePosixPath(n).name) and not filesystem.isdir(n)]
     files = _drop_dataset_metadata(sorted(names), lambda name: filesystem.open(name, "rb"))
     return [(filesystem.unstrip_protocol(name), name) for name in files]
@@ -510,12 +510,8 @@ def is_link_outside(path: str, folder: str) -> bool:
     return os.path.commonpath((os.path.realpath(path), top := os.path.realpath(folder))) != top
 
 
-def _has_wildcards(path: str) -> bool:
-    return any(character in path for character in "*?[")
-
-
 def _explain_no_match(path: str) -> str:
-    if _has_wildcards(path):
+    if glob.has_magic(path):
         return ": no file matches this pattern"
     if is_url(path):
         return ""

@@ -61,11 +61,17 @@ class MailFormat(WholeFileFormat):
     endings = (".eml",)
 
     def parse(self, data: bytes) -> ParsedDocument:
-        """Parse the message; ``UnreadableDocument`` if it is not well formed."""
-        return _parse_mail(data)
+        """Parse the message and all its parts; ``UnreadableDocument`` if it is not well formed."""
+        message = _parse_message(data)
+        if not message.keys() and message.defects:
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        part = _Part(message, is_cut=not data.endswith((b"\n", b"\r")))
+        policy = SMTP.clone(linesep="\r\n" if b"\r\n" in data else "\n", cte_type="7bit", refold_source="none")
+        headers = {name.lower(): text for name, text in reversed(part.fields)}
+        return ParsedDocument(part.groups, lambda: part.build(policy).as_bytes(), part.removed_parts, headers)
 
 
-class MailboxFormat(WholeFileFormat):
+class MailboxFormat(MailFormat):
     """A file with several messages, each after an envelope line ``From …``, which is replaced by a neutral one."""
 
     name = "mbox"
@@ -98,7 +104,7 @@ class MailboxFormat(WholeFileFormat):
         envelope, _, message = data.partition(b"\n")
         if not envelope.startswith(b"From ") or not message:
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        parsed = _parse_mail(message)
+        parsed = super().parse(message)
         serialize, end = parsed.serialize, b"\r\n" if envelope.endswith(b"\r") else b"\n"
 
         def serialize_entry() -> bytes:
@@ -167,17 +173,6 @@ _FLOWED = re.compile(r"(?<= )(?<!\n-- )\r?\n(?:>+ ?)?")
 _FLOWED_TIGHT = re.compile(r"(?<!\n--) \r?\n(?:>+ ?)?")
 _BOUNDARY = "=_"
 """Start of a boundary: it cannot occur in encoded text."""
-
-
-def _parse_mail(data: bytes) -> ParsedDocument:
-    """Parse a message and all its parts."""
-    message = _parse_message(data)
-    if not message.keys() and message.defects:
-        raise UnreadableDocument(BROKEN_DOCUMENT)
-    part = _Part(message, is_cut=not data.endswith((b"\n", b"\r")))
-    policy = SMTP.clone(linesep="\r\n" if b"\r\n" in data else "\n", cte_type="7bit", refold_source="none")
-    headers = {name.lower(): text for name, text in reversed(part.fields)}
-    return ParsedDocument(part.groups, lambda: part.build(policy).as_bytes(), part.removed_parts, headers)
 
 
 def _parse_message(data: bytes) -> Message:
