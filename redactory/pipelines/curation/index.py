@@ -18,7 +18,7 @@ from redactory.dedup.signatures import choose_banding
 from redactory.detectors import compute_policy_hashes
 from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
+from redactory.foundation.files import make_private_folder, remove_leftovers, remove_path, write_json
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import compute_chain_head, read_records
 from redactory.pipelines.curation.config import Config
@@ -131,7 +131,7 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
         for draft, path in folder.map_drafts_to_runs().items():
             # a draft of a former run in the same folder
             if path == run_folder and draft.name != pins["token"]:
-                folder.remove_entry(draft)
+                remove_path(draft)
         folder.create_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
         # a name that another run uses now is missing, too
@@ -230,7 +230,7 @@ def discard_run_drafts(index: IndexFolder, run: RunFolder) -> None:
     with index.hold_lock():
         for draft, path in index.map_drafts_to_runs().items():
             if path == run.root.resolve():
-                index.remove_entry(draft)
+                remove_path(draft)
 
 
 def has_written_entry(run: RunFolder, entry: Entry) -> bool:
@@ -287,6 +287,6 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
         removed = index.prune_entries(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
         for draft, run in index.map_drafts_to_runs().items():
             if not run.exists():
-                index.remove_entry(draft)
+                remove_path(draft)
                 removed.append(draft.name)
         return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.list_entries()]}
