@@ -132,5 +132,5 @@ def summarize_dedup(facts: dict[str, Any]) -> list[str]:
     from jinja2 import Template
 
     template = Template((files("redactory.dedup") / "summary.j2").read_text(encoding="utf-8"), autoescape=False)
-    text = template.render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
+    text: str = template.render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
     return text.strip().splitlines()
