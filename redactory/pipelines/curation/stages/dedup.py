@@ -40,25 +40,15 @@ IS_NEAR, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "one_pass", "match
 # Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
 
 
-def find_repeated_documents(job: CurationJob, number: int) -> StageReport:
-    """Find documents with the id of an earlier one, in one hash range."""
-    return _find_repeats(job, "document-ids", "repeated-documents", number)
+def find_repeats(job: CurationJob, number: int, *, table: str) -> StageReport:
+    """Find what occurred before, in one hash range of a ``table`` of digests.
 
-
-def find_repeated_texts(job: CurationJob, number: int) -> StageReport:
-    """Find texts that occurred before, in one hash range, so that each distinct text is detected once."""
-    return _find_repeats(job, "text-digests", "repeated-texts", number)
-
-
-def find_duplicate_examples(job: CurationJob, number: int) -> StageReport:
-    """Find redacted texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2)."""
-    return _find_repeats(job, "redacted-digests", "duplicates", number)
-
-
-def _find_repeats(job: CurationJob, table: str, repeats_table: str, number: int) -> StageReport:
-    files = job.digests_paths(table)
-    repeats = find_repeats_in_range(files, number, job.range_path(repeats_table, number), ranges=job.hash_ranges)
-    return StageReport(repeats_table, Counter({"repeats": repeats}))
+    ``document-ids``, ``text-digests``, so that each distinct text is detected once, or ``redacted-digests``: redacted
+    texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2).
+    """
+    out = job.range_path(f"repeated-{table}", number)
+    repeats = find_repeats_in_range(job.digests_paths(table), number, out, ranges=job.hash_ranges)
+    return StageReport("repeats", Counter({"repeats": repeats}))
 
 
 def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
@@ -209,7 +199,8 @@ def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.T
     splits = job.filter_splits_by_rule(lambda rule: rule.planned or (all_splits and not rule.one_pass))
     representatives = ids
     if (is_planned := _mark_split_examples(redacted, splits)).any():
-        representatives = np.where(is_planned, lookup_replacements(job.range_paths("duplicates"), ids), ids)
+        first = lookup_replacements(job.range_paths("repeated-redacted-digests"), ids)
+        representatives = np.where(is_planned, first, ids)
     for split in job.filter_splits_by_rule(IS_ONE_PASS):
         dropped = np.isin(ids, np.load(job.digests_path(f"passed-{split}", partition)))
         representatives = np.where(dropped, UNKNOWN_EXAMPLE, representatives)
