@@ -66,11 +66,11 @@ def estimate_record_ages(times: Sequence[datetime.datetime]) -> list[datetime.ti
     return ages[::-1]
 
 
-def _open_for_append(path: Path) -> int:
+def _open_for_append(path: Path, timeout: float) -> int:
     while True:
         make_folder(path.parent)
         try:
-            return open_and_lock(path)
+            return open_and_lock(path, timeout)
         except FileNotFoundError:
             # the folder was removed meanwhile
             continue
@@ -82,12 +82,12 @@ class RecordLog:
     """The writer of a record file.
 
     Opening removes an incomplete last line of a crash, checks the chain and takes the lock; a second writer is refused
-    (``RunStateError``). ``records`` are those so far; clear the list to save memory: the file and its chain do not
-    depend on it.
+    after ``timeout`` seconds (``RunStateError``). ``records`` are those so far; clear the list to save memory: the file
+    and its chain do not depend on it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = _open_for_append(path)
+    def __init__(self, path: Path, timeout: float = 0.0) -> None:
+        self._file = _open_for_append(path, timeout)
         try:
             self.records, whole_bytes = _parse_records(path, path.read_bytes())
             self.last_record = self.records[-1] if self.records else None
