@@ -203,7 +203,7 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
     return {
         "format": FORMAT,
         "run": manifest["run"],
-        **({"id": manifest["id"]} if "id" in manifest else {}),
+        "id": manifest["id"],
         "uncovered": dict(get_publishable_gaps(manifest)),
         "public_labels": list(get_public_labels(manifest)),
         "release": manifest.get("release", 1),
