@@ -54,8 +54,7 @@ from redactory.redaction import (
 from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
 
 PACKAGES = (
-    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
-    *("datasketch", "rbloom"),
+    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow", "rbloom"),
 )
 DECISIONS = ("public", "private", "duplicate", "quarantined")
 COUNT_KEYS = ("rows", "documents", "rejected", "examples", *DECISIONS)

@@ -67,16 +67,14 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
     """Return the parameters of an index: everything that affects its digests and their comparison."""
     dedup, detect = config.dedup, config.detect
     rules = dedup.get_rules().values()
-    near, packages = None, {}
+    near = None
     if any(rule.near for rule in rules):
         near = {
             "threshold": dedup.near.threshold,
             "shingle": dedup.near.shingle,
             **dataclasses.asdict(choose_banding(dedup.near.threshold, dedup.near.permutations)),
         }
-        packages["datasketch"] = get_package_version("datasketch")
-    if config.segment.mode == "sentence":
-        packages["nupunkt"] = get_package_version("nupunkt")
+    packages = {"nupunkt": get_package_version("nupunkt")} if config.segment.mode == "sentence" else {}
     return {
         "key": key.fingerprint,
         "policies": compute_policy_hashes(detect),
