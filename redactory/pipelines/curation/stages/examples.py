@@ -467,7 +467,6 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
 
 def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
     """Count the decisions of ``audit/examples``, and the reasons of ``failures``."""
-    counts: Counter[str] = Counter()
     duplicates = records.filter(pc.equal(records["decision"], DUPLICATE))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
     columns: Iterable[tuple[str, pa.ChunkedArray]] = (
@@ -476,6 +475,4 @@ def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
         ("duplicate_earlier/", earlier["split"]),
         ("quarantined/", failures.drop_null()),
     )
-    for prefix, values in columns:
-        counts.update({f"{prefix}{value}": n for value, n in Counter(values.to_pylist()).items()})
-    return counts
+    return Counter(f"{prefix}{value}" for prefix, values in columns for value in values.to_pylist())
