@@ -145,11 +145,10 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
 
 def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
-    token = job.index.token if job.index is not None else None
-    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.list_entries()):
+    index = job.index
+    if index is None or any(entry.body["token"] == index.token for entry in index.folder.list_entries()):
         return
-    draft = job.index.draft_folder
-    make_private_folder(draft)
+    draft = make_private_folder(index.draft_folder)
     data_files = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data_files}
     rules = job.config.dedup.get_rules()
@@ -160,8 +159,8 @@ def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     write_json(
         draft / "entry.json",
         {
-            "index": job.index.id,
-            "token": job.index.token,
+            "index": index.id,
+            "token": index.token,
             "run": re.sub(r"[^A-Za-z0-9._-]", "_", job.run.root.resolve().name)[:64],
             "path": str(job.run.root.resolve()),
             "journal": compute_chain_head(job.run.journal),
