@@ -266,10 +266,8 @@ def is_locked(path: Path) -> bool:
     try:
         with os.fdopen(open_no_follow(path, os.O_RDONLY)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, RunStateError):
-        return False
+    except (OSError, RunStateError) as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
