@@ -27,9 +27,9 @@ import numpy as np
 from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
-from redactory.dedup import NearSettings
 from redactory.dedup.near import NEAR_RANGES, compare_buckets, join_groups, select_duplicates_to_drop
 from redactory.dedup.plan import write_entries
+from redactory.dedup.settings import NearSettings
 from redactory.dedup.signatures import (
     ROW,
     Shingler,

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from varied_text import write_varied
 
-from redactory.dedup import RANGES, find_repeats_in_range, write_digests
+from redactory.dedup import find_repeats_in_range, write_digests
 from redactory.dedup.plan import BloomPass
 from redactory.detectors import Detection, TextDetector
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.stage_context import StageMap, Task, run_timed_task
 
+RANGES = 16
 DEDUP_STAGES = ("dedup", "dedup in one pass", "sign", "compare", "group", "choose")
 MODES: dict[str, dict[str, Any]] = {
     "exact": {"report_cross_split": False},
@@ -65,7 +66,7 @@ def passes(count: int) -> dict[str, Any]:
         seconds: dict[str, float] = {}
         start = time.perf_counter()
         for number in range(RANGES):
-            find_repeats_in_range([path], number, out)
+            find_repeats_in_range([path], number, out, RANGES)
         seconds["plan"] = time.perf_counter() - start
     one_pass = BloomPass(count, 1e-4)
     start = time.perf_counter()

@@ -7,12 +7,9 @@ found by MinHash, verified by their true similarity, and selected within a split
 memory. :data:`RULES` states what each mode proves.
 """
 
-from redactory.dedup.plan import RANGES as RANGES
 from redactory.dedup.plan import compute_hash_ranges as compute_hash_ranges
 from redactory.dedup.plan import find_repeats_in_range as find_repeats_in_range
 from redactory.dedup.plan import lookup_replacements as lookup_replacements
-from redactory.dedup.plan import read_range as read_range
 from redactory.dedup.plan import write_digests as write_digests
 from redactory.dedup.settings import RULES as RULES
 from redactory.dedup.settings import DedupSettings as DedupSettings
-from redactory.dedup.settings import NearSettings as NearSettings

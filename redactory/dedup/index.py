@@ -167,7 +167,7 @@ class IndexFolder:
         former = entry.body.get("replaces")
         target = self.runs / (former or f"{number:06d}-{entry.body['run']}")
         if target.exists():
-            self.remove_entry(target)
+            remove_path(target)
         # a killed removal may have left the former version
         remove_leftovers(self.runs)
         entry.folder.replace(target)
@@ -190,12 +190,8 @@ class IndexFolder:
             limit = datetime.timedelta(days=keep_days)
             expired += [e for e, age in zip(entries, ages, strict=False) if age > limit and e not in expired]
         for entry in expired:
-            self.remove_entry(entry.folder)
+            remove_path(entry.folder)
         return sorted(entry.name for entry in expired)
-
-    def remove_entry(self, folder: Path) -> None:
-        """Remove an entry, counted or pending, atomically."""
-        remove_path(folder)
 
 
 def _read_entry(folder: Path) -> Entry:

@@ -19,8 +19,6 @@ ENTRY = np.dtype([*DIGEST.descr, ("id", "<i8")])
 RANKED = np.dtype([*DIGEST.descr, ("rank_high", "<u8"), ("rank_low", "<u8"), ("id", "<i8")])
 PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
 """An example, and what replaces it: another example, or the place of an earlier run."""
-RANGES = 16
-"""Default number of hash ranges of a plan, one file each."""
 PIECES, MAX_UNDIVIDED_DIGESTS = 16, 1 << 24
 """Pieces per range, from this total number of digests on."""
 TRACKED_DIGESTS = 100_000
@@ -94,7 +92,7 @@ def read_pieces(files: Sequence[Path], number: int, ranges: int) -> Iterator[tup
         yield piece, sort_entries(np.concatenate([read_range(path, piece, ranges * pieces) for path in files]))
 
 
-def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
+def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int) -> int:
     """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; return their number.
 
     Writes the (id, first) pairs, sorted by id, to ``out``. ``first`` is the example with the same digest and the lowest

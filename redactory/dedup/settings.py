@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import pluralize
 from redactory.foundation.settings import AbsolutePath, Settings
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 Mode = Literal["exact", "folded", "bloom", "minhash", "none"]
 
@@ -130,17 +126,11 @@ class DedupSettings(Settings):
         return {split: RULES[self.mode_for(split)] for split in ("public", "private")}
 
 
-@functools.cache
-def _load_template() -> Template:
+def summarize_dedup(facts: dict[str, Any]) -> list[str]:
+    """Describe in sentences what a run's deduplication did and proves, from its manifest section ``dedup``."""
     # imported on first use: Jinja takes a tenth of a second
     from jinja2 import Template
 
-    text = (files("redactory.dedup") / "summary.j2").read_text(encoding="utf-8")
-    template: Template = Template(text, autoescape=False)
-    return template
-
-
-def summarize_dedup(facts: dict[str, Any]) -> list[str]:
-    """Describe in sentences what a run's deduplication did and proves, from its manifest section ``dedup``."""
-    text = _load_template().render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
+    template = Template((files("redactory.dedup") / "summary.j2").read_text(encoding="utf-8"), autoescape=False)
+    text: str = template.render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
     return text.strip().splitlines()

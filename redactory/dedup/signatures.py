@@ -162,18 +162,13 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
     grid = (np.arange(_GRID) + 0.5) / _GRID * threshold
-    best: tuple[float, float, Banding] | None = None
-    for rows in range(1, permutations + 1):
-        for bands in range(1, permutations // rows + 1):
-            banding = Banding(bands, rows)
-            missed = max(0.0, 1.0 - banding.compute_comparison_probability(goal) - MAX_MISSED_SHARE)
-            wasted = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
-            if best is None or (missed, wasted) < best[:2]:
-                best = (missed, wasted, banding)
-            if not missed:
-                break  # more bands of as many rows only add useless comparisons
-    assert best is not None
-    return best[2]
+
+    def rate(banding: Banding) -> tuple[float, float]:
+        missed = max(0.0, 1.0 - banding.compute_comparison_probability(goal) - MAX_MISSED_SHARE)
+        return missed, float(np.mean(1.0 - (1.0 - grid**banding.rows) ** banding.bands))
+
+    row_counts = range(1, permutations + 1)
+    return min((Banding(bands, rows) for rows in row_counts for bands in range(1, permutations // rows + 1)), key=rate)
 
 
 def describe_near_parameters(settings: NearSettings) -> dict[str, Any]:

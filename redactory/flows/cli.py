@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -105,10 +106,8 @@ def _format_usage_error(error: Any) -> str:
 
 def _format_unexpected_error(error: Exception) -> str:
     """Format kind and location of an unexpected error; its own message may quote the corpus."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    location = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    location = f" at {Path(frames[0].filename).name}:{frames[0].lineno}" if frames else ""
     return f"unexpected {type(error).__name__}{location}; please report it"
 
 

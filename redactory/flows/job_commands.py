@@ -14,7 +14,7 @@ from redactory.flows import options as opt
 from redactory.flows.options import command
 from redactory.flows.show import DECISIONS, Page, Result, Shown, fill, report_progress, show_result, table
 from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize
-from redactory.foundation.keys import KeyKind, create_key_file
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, SIGNING_VARIABLE, KeyKind, create_key_file
 
 # Scheduled jobs.
 
@@ -513,11 +513,7 @@ def _describe_index(r: Result) -> Page:
     yield from (f"{draft['path']}: {PENDING_STATES[draft['state']]}" for draft in r["pending"])
 
 
-_KEY_FILE_VARIABLES = {
-    "digest": "REDACTORY_KEY_FILE",
-    "encryption": "REDACTORY_ENCRYPTION_KEY_FILE",
-    "signing": "REDACTORY_SIGNING_KEY_FILE",
-}
+_KEY_VARIABLES = {"digest": KEY_VARIABLE, "encryption": ENCRYPTION_VARIABLE, "signing": SIGNING_VARIABLE}
 
 
 @command("keys new")
@@ -526,7 +522,7 @@ def create_key(
     file: Annotated[Path, Argument(metavar="FILE", help="File to write; never overwritten.")],
 ) -> Shown:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
-    files, variable = [str(path) for path in create_key_file(kind, file)], _KEY_FILE_VARIABLES[kind]
+    files, variable = [str(path) for path in create_key_file(kind, file)], f"{_KEY_VARIABLES[kind]}_FILE"
     written = f"Wrote {' and '.join(files)}. Next: export {variable}={files[0]}"
     return {"kind": kind, "files": files, "variable": variable}, written
 

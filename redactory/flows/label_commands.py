@@ -249,8 +249,7 @@ def fit_policy(
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
-    settings["held_back"] = held_back
-    r = redactory.fit_policy(labelled, out=out, progress=report_progress, **settings)
+    r = redactory.fit_policy(labelled, out=out, held_back=held_back, progress=report_progress, **settings)
     return r, _describe_policy(r), 1 if r["chosen"] is None else 0
 
 

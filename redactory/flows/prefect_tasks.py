@@ -37,7 +37,7 @@ from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.finish import collect_versions
-from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed_task
+from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, run_timed_task
 from redactory.redaction import RunFolder
 from redactory.redaction.encryption import load_configured_service
 
@@ -247,11 +247,9 @@ def _run_parts(
             client.cancel(list(futures), force=True)
 
 
-def _get_run(task: Task) -> RunFolder:
+def _get_run(task: Any) -> RunFolder:
     """Return the run of a stage's task; its path must be absolute, because workers are in another directory."""
-    if not isinstance(task, functools.partial) or not isinstance(task.args[0], CurationJob):
-        raise TypeError("a Dask task must be a function of a stage, called with its job")
-    run = task.args[0].run
+    run: RunFolder = task.args[0].run
     if not run.root.is_absolute():
         raise RunStateError(f"{run.root}: a run on Dask workers needs an absolute path")
     return run

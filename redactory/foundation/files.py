@@ -202,8 +202,7 @@ def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 def write_text(path: Path, text: str, mode: int = PRIVATE_FILE) -> None:
     """Commit ``text`` in UTF-8 to ``path``; escape what UTF-8 cannot encode, such as some file names."""
-    with commit_file(path, mode) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_bytes(path, text.encode("utf-8", "backslashreplace"), mode)
 
 
 def write_json(path: Path, value: Any, mode: int = PRIVATE_FILE) -> None:
@@ -267,10 +266,8 @@ def is_locked(path: Path) -> bool:
     try:
         with os.fdopen(open_no_follow(path, os.O_RDONLY)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, RunStateError):
-        return False
+    except (OSError, RunStateError) as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 

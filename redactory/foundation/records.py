@@ -66,11 +66,11 @@ def estimate_record_ages(times: Sequence[datetime.datetime]) -> list[datetime.ti
     return ages[::-1]
 
 
-def _open_for_append(path: Path) -> int:
+def _open_for_append(path: Path, timeout: float) -> int:
     while True:
         make_folder(path.parent)
         try:
-            return open_and_lock(path)
+            return open_and_lock(path, timeout)
         except FileNotFoundError:
             # the folder was removed meanwhile
             continue
@@ -82,15 +82,15 @@ class RecordLog:
     """The writer of a record file.
 
     Opening removes an incomplete last line of a crash, checks the chain and takes the lock; a second writer is refused
-    (``RunStateError``).
+    after ``timeout`` seconds (``RunStateError``). ``records`` are those so far; clear the list to save memory: the file
+    and its chain do not depend on it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = _open_for_append(path)
+    def __init__(self, path: Path, timeout: float = 0.0) -> None:
+        self._file = _open_for_append(path, timeout)
         try:
             self.records, whole_bytes = _parse_records(path, path.read_bytes())
-            self._count = len(self.records)
-            self._previous_hash = self.records[-1].digest if self.records else GENESIS
+            self.last_record = self.records[-1] if self.records else None
             os.ftruncate(self._file, whole_bytes)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must survive a crash too
@@ -102,7 +102,9 @@ class RecordLog:
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
         """Write one record, sync it to disk, and return it; on failure the file is unchanged."""
-        line = canonical_json({"seq": self._count, "prev": self._previous_hash, "type": type, "body": body})
+        last = self.last_record
+        number, previous_hash = (0, GENESIS) if last is None else (last.seq + 1, last.digest)
+        line = canonical_json({"seq": number, "prev": previous_hash, "type": type, "body": body})
         end = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             self._write_fully(line + b"\n")
@@ -111,18 +113,9 @@ class RecordLog:
             os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             raise
-        record = Record(self._count, type, body, hashlib.sha256(line).hexdigest())
-        self._previous_hash = record.digest
-        self._count += 1
-        self.records.append(record)
-        return record
-
-    def clear_records(self) -> None:
-        """Drop the records so far from memory; ``records`` keeps only later ones.
-
-        For a log of many bodies that are not needed again; the file and its chain are unchanged.
-        """
-        self.records.clear()
+        self.last_record = Record(number, type, body, hashlib.sha256(line).hexdigest())
+        self.records.append(self.last_record)
+        return self.last_record
 
     def _write_fully(self, data: bytes) -> None:
         # a full disk writes only a part, and reports only its size
@@ -148,13 +141,12 @@ def _parse_records(path: Path, data: bytes) -> tuple[list[Record], int]:
     for number, line in enumerate(data[:whole_bytes].split(b"\n")[:-1]):
         try:
             value = json.loads(line)
-            is_valid = value["seq"] == number and value["prev"] == prev
+            if (value["seq"], value["prev"]) != (number, prev):
+                raise ValueError
             prev = hashlib.sha256(line).hexdigest()
             records.append(Record(number, value["type"], value["body"], prev))
         except (ValueError, KeyError, TypeError):
-            is_valid = False
-        if not is_valid:
             raise CheckFailed(
                 f"{path}: the chain of records breaks at line {number + 1}; restore the file from a backup"
-            )
+            ) from None
     return records, whole_bytes

@@ -18,7 +18,7 @@ from redactory.dedup.near import NEAR_RANGES, copy_signed_texts, find_earlier_ne
 from redactory.dedup.signatures import SignedFiles, compute_jaccard
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import write_json
+from redactory.foundation.files import remove_path, write_json
 from tests.dedup.worlds import NearWorld, Text, substitutions
 
 PARAMETERS: dict[str, Any] = {
@@ -112,7 +112,7 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
         with pytest.raises(OSError, match="Input/output"):
             index.prune_entries(0, None, NOW)
         with pytest.raises(OSError, match="Input/output"):
-            index.remove_entry(sealed(index, "b").folder)
+            remove_path(sealed(index, "b").folder)
     assert (names(index), index.list_pending_entries(), index.map_drafts_to_runs()) == ([], [], {})
     with index.hold_lock():
         index.open_or_create(PARAMETERS)

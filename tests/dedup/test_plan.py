@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from redactory.dedup import (
-    RANGES,
-    compute_hash_ranges,
-    find_repeats_in_range,
-    lookup_replacements,
-    plan,
-    read_range,
-    write_digests,
-)
+from redactory.dedup import compute_hash_ranges, find_repeats_in_range, lookup_replacements, plan, write_digests
 from redactory.dedup.plan import (
     ENTRY,
     BloomPass,
@@ -29,11 +21,13 @@ from redactory.dedup.plan import (
     mark_known_digests,
     merge_digests,
     read_bloom_filter,
+    read_range,
     write_entries,
     write_pairs,
 )
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
+RANGES = 16
 EDGES = [0, 1, 2**64 - 1, 2**64, 2**122 - 1, 2**122, 2**127, 2**128 - 2**122, 2**128 - 1]
 FEW = st.sampled_from([edge.to_bytes(16, "big") for edge in EDGES])
 DIGESTS = FEW | st.binary(min_size=16, max_size=16)
@@ -51,7 +45,7 @@ def planned(folder: Path, partitions: list[Partition]) -> tuple[list[Path], int]
         files.append(folder / f"digests-{number}.npy")
         write_digests(files[-1], list(held.values()), np.array(list(held), np.int64))
     ranges = [folder / f"range-{number}.npy" for number in range(RANGES)]
-    return ranges, sum(find_repeats_in_range(files, number, out) for number, out in enumerate(ranges))
+    return ranges, sum(find_repeats_in_range(files, number, out, RANGES) for number, out in enumerate(ranges))
 
 
 def oracle(partitions: list[Partition]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup import NearSettings
+from redactory.dedup.settings import NearSettings
 from redactory.dedup.signatures import (
     MARGIN,
     Banding,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings, find_repeats_in_range, lookup_replacements, write_digests
+from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements, write_digests
 from redactory.dedup.near import (
     NEAR_RANGES,
     compare_buckets,
@@ -32,6 +32,7 @@ from redactory.redaction import MASK, PRIVATE, RoutingDecision
 
 KEY = DigestKey(b"a key for tests only")
 WORDS = WordTokenizer(MASK)
+RANGES = 16
 Text = tuple[str, int]
 """A text and its side: 0 public, 1 private."""
 
@@ -48,7 +49,7 @@ def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) ->
         write_digests(path, digests[own], ids[own], ranks and ranks[own])
     ranges = [folder / str(number) for number in range(RANGES)]
     for number, out in enumerate(ranges):
-        find_repeats_in_range(files, number, out)
+        find_repeats_in_range(files, number, out, RANGES)
     first = lookup_replacements(ranges, ids)
     return [text for text, i, f in zip(texts, ids, first, strict=True) if i == f]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from starlette.routing import Route
 
 import redactory
 from redactory.evaluation.labelled import CHOSEN_KEY
+from redactory.evaluation.report import load_template
 from redactory.flows.evaluate_commands import describe_errors
 from redactory.flows.job_commands import describe_decision, describe_quarantine, describe_releases
 from redactory.flows.label_commands import describe_agreement
@@ -321,17 +321,8 @@ def _link_sheet(name: str) -> str:
 # From functions to an application.
 
 
-_TEMPLATES = Environment(
-    loader=PackageLoader("redactory.flows.review", "."),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
-
 def _render(title: str, trail: Trail, sections: Sequence[Section], status: int = 200, **values: Any) -> Response:
-    page = _TEMPLATES.get_template("page.html.j2").render(title=title, trail=trail, sections=sections, **values)
+    page = load_template("page.html.j2", __package__).render(title=title, trail=trail, sections=sections, **values)
     return HTMLResponse(page, status)
 
 

@@ -251,9 +251,9 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     ranges, near_ranges, splits = job.hash_ranges, job.near_range_count, len(dedup.SPLIT_NUMBERS)
     # name, work(job, number), count and unit of its numbers, whether the run has this stage
     table: list[tuple[str, Callable[[CurationJob, int], StageReport], int, str, bool]] = [
-        ("index documents", dedup.find_repeated_documents, ranges, "ranges", True),
+        ("index documents", partial(dedup.find_repeats, table="document-ids"), ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
-        ("index texts", dedup.find_repeated_texts, ranges, "ranges", True),
+        ("index texts", partial(dedup.find_repeats, table="text-digests"), ranges, "ranges", True),
         ("detect", examples.detect_texts, partitions, "partitions", True),
         ("spread", examples.copy_spans_to_repeats, ranges, "ranges", True),
         ("know", examples.find_known_values, partitions, "partitions", job.config.release.known_values),
@@ -262,7 +262,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
         ("count", counting.count_texts, ranges, "ranges", is_counted),
         ("route", counting.route_by_user_count, partitions, "partitions", is_counted),
         # also if nothing is dropped: the search across splits then handles a repeated text once
-        ("dedup", dedup.find_duplicate_examples, ranges, "ranges", planned),
+        ("dedup", partial(dedup.find_repeats, table="redacted-digests"), ranges, "ranges", planned),
         ("dedup in one pass", dedup.deduplicate_in_one_pass, splits, "splits", one_pass),
         ("sign", dedup.compute_text_signatures, partitions, "partitions", near or across),
         ("compare", dedup.compare_near_duplicates, near_ranges, "ranges", near or across),

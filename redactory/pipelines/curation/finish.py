@@ -54,8 +54,7 @@ from redactory.redaction import (
 from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
 
 PACKAGES = (
-    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
-    *("datasketch", "rbloom"),
+    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow", "rbloom"),
 )
 DECISIONS = ("public", "private", "duplicate", "quarantined")
 COUNT_KEYS = ("rows", "documents", "rejected", "examples", *DECISIONS)
@@ -301,15 +300,9 @@ def _describe_policies(manifest: Mapping[str, Any], gaps: Mapping[str, Any]) -> 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
     """Render the Markdown card of an export from its manifest."""
-    gaps = manifest.get("uncovered") or {"kinds": {}, "languages": {}}
-    return _render_card(
-        "export_card.md.j2",
-        manifest["run"],
-        manifest,
-        (PUBLIC,),
-        examples=pluralize(manifest["counts"]["public"], "example"),
-        **_describe_policies(manifest, gaps),
-    )
+    values = _describe_policies(manifest, manifest["uncovered"])
+    values["examples"] = pluralize(manifest["counts"]["public"], "example")
+    return _render_card("export_card.md.j2", manifest["run"], manifest, (PUBLIC,), **values)
 
 
 def render_synthetic_card(manifest: Mapping[str, Any], promise: Mapping[str, Any]) -> str:

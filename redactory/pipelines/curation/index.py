@@ -18,7 +18,7 @@ from redactory.dedup.signatures import choose_banding
 from redactory.detectors import compute_policy_hashes
 from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
+from redactory.foundation.files import make_private_folder, remove_leftovers, remove_path, write_json
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import compute_chain_head, read_records
 from redactory.pipelines.curation.config import Config
@@ -67,16 +67,14 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
     """Return the parameters of an index: everything that affects its digests and their comparison."""
     dedup, detect = config.dedup, config.detect
     rules = dedup.get_rules().values()
-    near, packages = None, {}
+    near = None
     if any(rule.near for rule in rules):
         near = {
             "threshold": dedup.near.threshold,
             "shingle": dedup.near.shingle,
             **dataclasses.asdict(choose_banding(dedup.near.threshold, dedup.near.permutations)),
         }
-        packages["datasketch"] = get_package_version("datasketch")
-    if config.segment.mode == "sentence":
-        packages["nupunkt"] = get_package_version("nupunkt")
+    packages = {"nupunkt": get_package_version("nupunkt")} if config.segment.mode == "sentence" else {}
     return {
         "key": key.fingerprint,
         "policies": compute_policy_hashes(detect),
@@ -131,7 +129,7 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
         for draft, path in folder.map_drafts_to_runs().items():
             # a draft of a former run in the same folder
             if path == run_folder and draft.name != pins["token"]:
-                folder.remove_entry(draft)
+                remove_path(draft)
         folder.create_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
         # a name that another run uses now is missing, too
@@ -147,11 +145,10 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
 
 def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
-    token = job.index.token if job.index is not None else None
-    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.list_entries()):
+    index = job.index
+    if index is None or any(entry.body["token"] == index.token for entry in index.folder.list_entries()):
         return
-    draft = job.index.draft_folder
-    make_private_folder(draft)
+    draft = make_private_folder(index.draft_folder)
     data_files = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data_files}
     rules = job.config.dedup.get_rules()
@@ -162,8 +159,8 @@ def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     write_json(
         draft / "entry.json",
         {
-            "index": job.index.id,
-            "token": job.index.token,
+            "index": index.id,
+            "token": index.token,
             "run": re.sub(r"[^A-Za-z0-9._-]", "_", job.run.root.resolve().name)[:64],
             "path": str(job.run.root.resolve()),
             "journal": compute_chain_head(job.run.journal),
@@ -230,7 +227,7 @@ def discard_run_drafts(index: IndexFolder, run: RunFolder) -> None:
     with index.hold_lock():
         for draft, path in index.map_drafts_to_runs().items():
             if path == run.root.resolve():
-                index.remove_entry(draft)
+                remove_path(draft)
 
 
 def has_written_entry(run: RunFolder, entry: Entry) -> bool:
@@ -287,6 +284,6 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
         removed = index.prune_entries(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
         for draft, run in index.map_drafts_to_runs().items():
             if not run.exists():
-                index.remove_entry(draft)
+                remove_path(draft)
                 removed.append(draft.name)
         return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.list_entries()]}

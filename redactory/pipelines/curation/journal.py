@@ -67,14 +67,13 @@ class RunJournal:
         self._reports: dict[tuple[str, int], StageReport] = {}
         self.constants: dict[str, dict[str, Any]] = {}
         """What this process or the interrupted one decided once for the run (:meth:`record_constant`), by kind."""
-        self._last_record = log.records[-1] if log.records else None
         for record in log.records:
             if record.type == PART:
                 key = record.body["stage"], record.body["number"]
                 self._reports[key] = StageReport.from_json(record.body["report"])
             elif record.type in (IDENTITY, INDEX, SELECTION, STAGE):
                 self.constants[record.type] = record.body
-        log.clear_records()
+        log.records.clear()
 
     def record_or_check_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
@@ -108,12 +107,13 @@ class RunJournal:
 
     def record_file_digests(self, digests: dict[str, str]) -> None:
         """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""
-        if self._last_record is None or (self._last_record.type, self._last_record.body) != (FILES, digests):
+        last = self._log.last_record
+        if last is None or (last.type, last.body) != (FILES, digests):
             self._append_record(FILES, digests)
 
     def _append_record(self, kind: str, body: dict[str, Any]) -> None:
-        self._last_record = self._log.append(kind, body)
-        self._log.clear_records()
+        self._log.append(kind, body)
+        self._log.records.clear()
 
 
 def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None = None) -> None:

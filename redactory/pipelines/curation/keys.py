@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +129,14 @@ def rotate_key(
     else:
         new_key = LocalKey(read_encryption_key(Path(str(to_key_file))))
     runs = [run for place in places for run in find_runs(place)]
-    runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
+    results: dict[str, list[Any]] = {name: [] for name in ("rotated", "already", "open", "shredded", "failed")}
     for number, run in enumerate(runs, 1):
         try:
-            runs_by_outcome[run_with_sealed_traceback(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
+            results[run_with_sealed_traceback(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
         except RedactoryError as error:
-            runs_by_outcome["failed"].append({"run": str(run.root), "error": str(error)})
+            results["failed"].append({"run": str(run.root), "error": str(error)})
         progress("rotate", number, len(runs), "runs")
-    results = {name: runs_by_outcome[name] for name in ("rotated", "already", "open", "shredded", "failed")}
-    return {"service": new_key.name, **results, "ok": not runs_by_outcome["failed"]}
+    return {"service": new_key.name, **results, "ok": not results["failed"]}
 
 
 def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:

@@ -42,10 +42,7 @@ def check_output_folder(run: RunFolder, resume: bool) -> None:
     if not resume and (run.journal.exists() or others):
         raise RunStateError(f"{run.root} is not empty: resume its run (--resume), or give another folder")
     # a run has started once its journal has a whole record
-    has_record = False
-    if run.journal.is_file():
-        with run.journal.open("rb") as file:
-            has_record = file.readline().endswith(b"\n")
+    has_record = run.journal.is_file() and b"\n" in run.journal.read_bytes()
     has_files = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
     if resume and not is_finished(run) and not has_record and has_files:
         raise RunStateError(f"{run.root} contains files, but no run; give an empty or new folder")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
 from redactory.redaction.sealing import get_current_release
 
-LOCK_TIMEOUT, _RETRY_DELAY = 10.0, 0.05
-"""Seconds to wait for another process that writes the log; seconds between two attempts."""
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another process that writes the log."""
 
 
 class Event(StrEnum):
@@ -74,16 +73,9 @@ def append_event(run: RunFolder, event: Event, /, **body: Any) -> Record:
     ``RunStateError`` if another process keeps the log locked.
     """
     facts = {name: value for name, value in body.items() if value is not None}
-    deadline = time.monotonic() + LOCK_TIMEOUT
-    while True:
+    with RecordLog(get_log_path(run), LOCK_TIMEOUT) as log:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        try:
-            with RecordLog(get_log_path(run)) as log:
-                return log.append(event.value, {"run": run.root.resolve().name, "time": now, **facts})
-        except RunStateError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_DELAY)
+        return log.append(event.value, {"run": run.root.resolve().name, "time": now, **facts})
 
 
 def read_log(job: JobFolder) -> list[Record]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from redactory.foundation.errors import ConfigurationError
@@ -131,22 +132,19 @@ def _trim_segment(text_part: str) -> Segment:
 
 def _merge_empty_segments(segments: Iterable[Segment]) -> list[Segment]:
     """Join each empty segment to a neighbour, so that no text is lost and no segment is empty."""
-    merged: list[Segment] = []
-    # joined only once: a document can have a million empty lines in a row
-    empty: list[str] = []
-    for segment in segments:
-        if not segment.text:
-            empty += (segment.prefix, segment.suffix)
+    merged, leading = list[Segment](), ""
+    for has_text, group in groupby(segments, lambda segment: bool(segment.text)):
+        if has_text:
+            merged += group
             continue
+        # joined only once: a document can have a million empty lines in a row
+        gap = "".join(segment.prefix + segment.suffix for segment in group)
         if merged:
-            merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + "".join(empty))
+            merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + gap)
         else:
-            segment = segment._replace(prefix="".join(empty) + segment.prefix)
-        merged.append(segment)
-        empty = []
-    pending = "".join(empty)
-    if merged:
-        merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + pending)
-        return merged
-    # a document without any text in its turns (only labels) is still one example
-    return [_trim_segment(pending)] if pending else []
+            leading = gap
+    if not merged:
+        # a document without any text in its turns (only labels) is still one example
+        return [_trim_segment(leading)] if leading else []
+    merged[0] = merged[0]._replace(prefix=leading + merged[0].prefix)
+    return merged

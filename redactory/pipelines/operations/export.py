@@ -180,11 +180,9 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
     if audit is not None and not audit["holds"]:
         raise GuaranteeError(f"cannot export models/{name}: an audit contradicts its guarantee")
     # the files that the ledger's last record names, and those that say what is promised of them
-    written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
-    for path in (*written, model.ledger, model.guarantee, model.card):
-        inside = path.relative_to(model.root).as_posix()  # an adapter's files lie in a folder of their own
-        digest = manifest["files"][inside]["sha256"]
-        Store.from_folder(target.root).copy_file(Store.from_folder(model.root), inside, digest)
+    written, source = read_records(model.ledger)[-1].body["files"], Store.from_folder(model.root)
+    for inside in (*written, model.ledger.name, model.guarantee.name, model.card.name):
+        Store.from_folder(target.root).copy_file(source, inside, manifest["files"][inside]["sha256"])
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
     return seal_folder(target, body, list(map_files_by_name(target.root).values()))
@@ -203,7 +201,7 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
     return {
         "format": FORMAT,
         "run": manifest["run"],
-        **({"id": manifest["id"]} if "id" in manifest else {}),
+        "id": manifest["id"],
         "uncovered": dict(get_publishable_gaps(manifest)),
         "public_labels": list(get_public_labels(manifest)),
         "release": manifest.get("release", 1),

@@ -24,7 +24,7 @@ from redactory.evaluation.drift import MAX_HISTORY, MIN_HISTORY, compare_with_hi
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
-from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, remove_path, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
 from redactory.pipelines.curation.finish import COUNT_KEYS, DECISIONS
@@ -174,7 +174,7 @@ def _list_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
         promote_finished_entries(index)
         entries = [entry for entry in index.list_entries() if entry.body["token"] in tokens]
         for entry in entries if remove else ():
-            index.remove_entry(entry.folder)
+            remove_path(entry.folder)
     return [entry.name for entry in entries]
 
 

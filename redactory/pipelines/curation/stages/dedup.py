@@ -40,25 +40,15 @@ IS_NEAR, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "one_pass", "match
 # Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
 
 
-def find_repeated_documents(job: CurationJob, number: int) -> StageReport:
-    """Find documents with the id of an earlier one, in one hash range."""
-    return _find_repeats(job, "document-ids", "repeated-documents", number)
+def find_repeats(job: CurationJob, number: int, *, table: str) -> StageReport:
+    """Find what occurred before, in one hash range of a ``table`` of digests.
 
-
-def find_repeated_texts(job: CurationJob, number: int) -> StageReport:
-    """Find texts that occurred before, in one hash range, so that each distinct text is detected once."""
-    return _find_repeats(job, "text-digests", "repeated-texts", number)
-
-
-def find_duplicate_examples(job: CurationJob, number: int) -> StageReport:
-    """Find redacted texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2)."""
-    return _find_repeats(job, "redacted-digests", "duplicates", number)
-
-
-def _find_repeats(job: CurationJob, table: str, repeats_table: str, number: int) -> StageReport:
-    files = job.digests_paths(table)
-    repeats = find_repeats_in_range(files, number, job.range_path(repeats_table, number), ranges=job.hash_ranges)
-    return StageReport(repeats_table, Counter({"repeats": repeats}))
+    ``document-ids``, ``text-digests``, so that each distinct text is detected once, or ``redacted-digests``: redacted
+    texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2).
+    """
+    out = job.range_path(f"repeated-{table}", number)
+    repeats = find_repeats_in_range(job.digests_paths(table), number, out, job.hash_ranges)
+    return StageReport("repeats", Counter({"repeats": repeats}))
 
 
 def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
@@ -209,7 +199,8 @@ def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.T
     splits = job.filter_splits_by_rule(lambda rule: rule.planned or (all_splits and not rule.one_pass))
     representatives = ids
     if (is_planned := _mark_split_examples(redacted, splits)).any():
-        representatives = np.where(is_planned, lookup_replacements(job.range_paths("duplicates"), ids), ids)
+        first = lookup_replacements(job.range_paths("repeated-redacted-digests"), ids)
+        representatives = np.where(is_planned, first, ids)
     for split in job.filter_splits_by_rule(IS_ONE_PASS):
         dropped = np.isin(ids, np.load(job.digests_path(f"passed-{split}", partition)))
         representatives = np.where(dropped, UNKNOWN_EXAMPLE, representatives)
@@ -316,7 +307,8 @@ def _make_near_duplicate_report(stage: str, counts: Counter[str]) -> StageReport
 
 def match_earlier_runs(job: CurationJob, number: int) -> StageReport:
     """Find one partition's texts in what earlier runs saw, and record what this run saw."""
-    index, rules = require_index(job), job.config.dedup.get_rules()
+    index, rules = job.index, job.config.dedup.get_rules()
+    assert index is not None
     examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
     entries: Entries = np.load(job.digests_path("redacted-digests", number))
     # maps entries, sorted by digest for fast look-ups, to rows of the examples
@@ -355,7 +347,8 @@ def _load_bloom_filter(path: Path, modified: int) -> Bloom:
 
 def match_earlier_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
-    index, settings, files = require_index(job), job.config.dedup.near, job.signature_files
+    index, settings, files = job.index, job.config.dedup.near, job.signature_files
+    assert index is not None
     first_runs: dict[int, int] = {}
     counts: Counter[str] = Counter()
     for split in job.filter_splits_by_rule(IS_NEAR):
@@ -378,12 +371,12 @@ def write_index_digests(job: CurationJob, number: int) -> StageReport:
     If only kept texts were written, and old entries removed, exchanging one example could exchange two texts of a later
     run (``docs/guarantees.md``, "Earlier runs").
     """
-    counts: Counter[str] = Counter()
-    rules = job.config.dedup.get_rules()
+    counts, rules = Counter[str](), job.config.dedup.get_rules()
+    assert job.index is not None
     for split in job.filter_splits_by_rule(IS_BY_DIGEST):
         files = job.digests_paths(f"seen-{split}")
         ranges = job.hash_ranges * (plan.PIECES if plan.count_entries(files) > plan.MAX_UNDIVIDED_DIGESTS else 1)
-        out = get_seen_texts_path(require_index(job).draft_folder, split, rules[split])
+        out = get_seen_texts_path(job.index.draft_folder, split, rules[split])
         seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
         counts[f"index/{split}"] = plan.merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
@@ -400,19 +393,13 @@ def write_index_signatures(job: CurationJob, number: int) -> StageReport:
     ids = read_integer_column(redacted, "example_id")
     kept_ids = ids[find_representatives(job, number, redacted) == ids]
     counts: Counter[str] = Counter()
+    assert job.index is not None
     for split in job.filter_splits_by_rule(IS_NEAR):
-        out = get_kept_signature_files(require_index(job).draft_folder, split, number)
+        out = get_kept_signature_files(job.index.draft_folder, split, number)
         counts[f"index/{split}"] += near.copy_signed_texts(
             job.signature_files[number], kept_ids, SPLIT_NUMBERS[split], out
         )
     return StageReport("remember near", counts)
-
-
-def require_index(job: CurationJob) -> OpenIndex:
-    """Return the index of a run; ``RunStateError`` if it has none."""
-    if job.index is None:
-        raise RunStateError("this run has no index (dedup.index)")
-    return job.index
 
 
 def get_kept_signature_files(folder: Path, split: str, partition: int) -> SignedFiles:

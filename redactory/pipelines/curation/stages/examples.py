@@ -122,7 +122,7 @@ def segment_documents(job: CurationJob, partition: int) -> StageReport:
     """Cut the documents of one partition into examples; reject a document whose id occurred before."""
     documents = read_part(job.part_path("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
-    is_first = lookup_replacements(job.range_paths("repeated-documents"), ids) == ids
+    is_first = lookup_replacements(job.range_paths("repeated-document-ids"), ids) == ids
     repeated, documents = documents.filter(~is_first), documents.filter(is_first)
     segment_text = make_segmenter(job.config.segment, job.config.input.has_multiple_texts)
     texts = documents["text"].to_pylist()
@@ -191,7 +191,7 @@ def detect_texts(job: CurationJob, partition: int) -> StageReport:
         values = (examples[name].to_pylist() for name in metadata_columns)
         require_no_personal_columns(job.config, zip(*values, strict=True), get_detector(job))
     ids = read_integer_column(examples, "example_id")
-    is_first = lookup_replacements(job.range_paths("repeated-texts"), ids) == ids
+    is_first = lookup_replacements(job.range_paths("repeated-text-digests"), ids) == ids
     texts = examples.filter(is_first)["text"].to_pylist()
     digests = np.load(job.digests_path("text-digests", partition))
     ranges = compute_hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
@@ -231,7 +231,7 @@ def copy_spans_to_repeats(job: CurationJob, number: int) -> StageReport:
     earlier partition, and the time would grow with the square of the corpus. Holds the pairs of the range's plan and
     the rows of its texts and repeats: about 100 bytes per row.
     """
-    pairs = np.load(job.range_path("repeated-texts", number))
+    pairs = np.load(job.range_path("repeated-text-digests", number))
     firsts, span_tables = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
     for partition_firsts in (
         np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ()
@@ -467,7 +467,6 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
 
 def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
     """Count the decisions of ``audit/examples``, and the reasons of ``failures``."""
-    counts: Counter[str] = Counter()
     duplicates = records.filter(pc.equal(records["decision"], DUPLICATE))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
     columns: Iterable[tuple[str, pa.ChunkedArray]] = (
@@ -476,6 +475,4 @@ def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
         ("duplicate_earlier/", earlier["split"]),
         ("quarantined/", failures.drop_null()),
     )
-    for prefix, values in columns:
-        counts.update({f"{prefix}{value}": n for value, n in Counter(values.to_pylist()).items()})
-    return counts
+    return Counter(f"{prefix}{value}" for prefix, values in columns for value in values.to_pylist())
