@@ -142,3 +142,10 @@ def test_a_sum_beyond_the_lattice_is_refused(value: float) -> None:
     total = np.array([0.0, value])
     with pytest.raises(CheckFailed):
         lattice.add_lattice_noise(total, PoissonGaussian(0.1, 1.0, 1.0, 1.0, noise="lattice"), STREAM, 0)
+
+
+def test_noise_beyond_the_lattice_is_refused() -> None:
+    for scale in (2.0**58, math.inf, math.nan):
+        with pytest.raises(CheckFailed, match="noise_multiplier"):
+            lattice.draw_rounded_normal(STREAM, "noise", 0, 4, scale)
+    assert (np.abs(lattice.draw_rounded_normal(STREAM, "noise", 0, 4_000, 2.0**57)) > 2.0**50).any()

@@ -300,7 +300,8 @@ def _describe_policies(manifest: Mapping[str, Any], gaps: Mapping[str, Any]) -> 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
     """Render the Markdown card of an export from its manifest."""
-    values = _describe_policies(manifest, manifest["uncovered"])
+    # verify renders the cards of folders that anybody may have written
+    values = _describe_policies(manifest, manifest.get("uncovered") or {"kinds": {}, "languages": {}})
     values["examples"] = pluralize(manifest["counts"]["public"], "example")
     return _render_card("export_card.md.j2", manifest["run"], manifest, (PUBLIC,), **values)
 

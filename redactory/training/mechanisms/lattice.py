@@ -72,6 +72,9 @@ def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: in
     """
     import torch
 
+    # no draw of 64 bits is above 10
+    if not scale < 2.0**58:
+        raise CheckFailed("the noise is too large for its lattice: lower noise_multiplier")
     half = (count + 1) // 2
     words = np.frombuffer(bytearray(stream.random_bytes(purpose, step, 16 * half)), "<u8")
     result, is_unsure = np.empty(2 * half, np.int64), np.empty(2 * half, bool)
