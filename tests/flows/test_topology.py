@@ -159,7 +159,8 @@ def _content(run: RunFolder) -> list[Any]:
 
 def test_no_text_and_no_key_is_in_the_database_in_a_home_or_in_a_log(nights: tuple[Services, list[Any]]) -> None:
     services, _ = nights
-    assert services.logs().count("nightly support: ") == 2
+    # on a slow machine a third one may be due meanwhile
+    assert services.logs().count("nightly support: ") >= 2
     search = Search([NAME, NAME.split()[1], KEY, ENCRYPTION_KEY])
     for home in (services.server.home, *services.folder.glob("home-*")):
         assert not search.below(home), home
